@@ -1,0 +1,80 @@
+# frozen_string_literal: true
+
+require_relative "measured"
+
+# What a benchmark is. A subclass in cases/ says in class methods what it
+# measures, and how one run of one case is made.
+class Benchmark
+  # +better+ is :less or :more.
+  Metric = Struct.new(:key, :title, :unit, :better, :digits, keyword_init: true)
+  # +needs+ is memory in MB; +arguments+ are the benchmark's own.
+  Case = Struct.new(:label, :arguments, :needs, keyword_init: true)
+  # +values+: metric's key => { row's label => number }, or a number where the
+  # row is the case. +raw+ goes into the JSON as it is.
+  Outcome = Struct.new(:values, :raw, keyword_init: true)
+  # Why a benchmark, or a case, cannot be run here: one line.
+  Skip = Class.new(StandardError)
+
+  class << self
+    def all
+      @all ||= []
+    end
+
+    def inherited(subclass)
+      super
+      Benchmark.all << subclass
+    end
+
+    # fork_gc for ForkGc.
+    def title
+      name.gsub(/(?<=[a-z])(?=[A-Z])/, "_").downcase
+    end
+
+    # One line; SYNTHETIC benchmarks say so in every table.
+    def summary
+      self::SUMMARY
+    end
+
+    def synthetic?
+      self::SYNTHETIC
+    end
+
+    def metrics
+      self::METRICS
+    end
+  end
+
+  attr_reader :options
+
+  def initialize(options)
+    @options = options
+  end
+
+  # Raises Skip where something the benchmark needs is missing.
+  def ready
+  end
+
+  # Pictures beside the bars of each table.
+  def charts(_samples)
+    []
+  end
+
+  private
+
+  def quick?
+    options.quick
+  end
+
+  def mb(kb)
+    kb / 1024.0
+  end
+
+  def raw(measured)
+    { looks: measured.looks.transform_values { |look| { parent: look.parent, workers: look.workers } },
+      result: measured.result, wall: measured.wall }
+  end
+
+  def warmups(number)
+    number.zero? ? "no warmup" : "#{number} warmup#{"s" if number > 1}"
+  end
+end

@@ -1,0 +1,128 @@
+# frozen_string_literal: true
+
+require "io/wait"
+require "json"
+require "tempfile"
+require_relative "memory"
+
+# A measured program: started, watched and, whatever happens, stopped, each of
+# its processes by its own number.
+class Measured
+  Failed = Class.new(StandardError)
+  WORKLOADS = File.expand_path("../workloads", __dir__)
+
+  # One look at the process tree: the first process, and the others.
+  Look = Struct.new(:point, :parent, :workers, keyword_init: true) do
+    def mean(field)
+      workers.sum { |worker| worker[field] }.fdiv(workers.size)
+    end
+
+    def sum(field, of: [parent, *workers])
+      of.sum { |process| process[field] }
+    end
+  end
+
+  attr_reader :pid, :looks, :result, :wall, :peak
+
+  # Runs a workload to its end and gives it back. At every point the program
+  # stops at, the tree is sampled, then the block (if any) is called.
+  def self.run(build, workload, *arguments, timeout: 600)
+    measured = new(build, workload, arguments, timeout)
+    measured.follow { |point, look| yield measured, point, look if block_given? }
+    measured
+  ensure
+    measured&.stop
+  end
+
+  def initialize(build, workload, arguments, timeout)
+    @name = "#{workload} on #{build.name}"
+    @deadline = now + timeout
+    @timeout = timeout
+    @looks = {}
+    @log = Tempfile.new("benchmark")
+    input, @orders = IO.pipe
+    @events, output = IO.pipe
+    @started = now
+    # A group of its own: an interrupt at the terminal is for the observer.
+    @pid = Process.spawn(build.environment, build.path, File.join(WORKLOADS, "#{workload}.rb"), *arguments.map(&:to_s),
+                         in: input, out: output, err: @log.path, pgroup: true)
+  ensure
+    input&.close
+    output&.close
+  end
+
+  def follow
+    while (line = next_line)
+      kind, rest = line.chomp.split(" ", 2)
+      case kind
+      when "at"
+        look = @looks[rest] = look_at(rest)
+        @peak = look.parent["peak"]
+        yield rest, look
+        answer
+      when "is" then @result = JSON.parse(rest)
+      else raise Failed, "#{@name}: not understood: #{line.inspect}"
+      end
+    end
+    Process.wait(@pid)
+    @pid = nil
+    @wall = now - @started
+    raise Failed, "#{@name}: ended with #{$?}: #{complaint}" unless $?.success?
+  end
+
+  # Stops what is left of the tree. The first process is halted before the
+  # others are listed, so that it makes no new ones.
+  def stop
+    if @pid
+      Process.kill(:STOP, @pid)
+      Memory.tree(@pid).reverse_each { |pid| kill(pid) }
+      Process.wait(@pid)
+      @pid = nil
+    end
+    [@orders, @events].each(&:close)
+    @log.close!
+  end
+
+  private
+
+  def look_at(point)
+    parent, *workers = Memory.tree(@pid).map { |pid| Memory.sample(pid).merge("pid" => pid) }
+    parent["peak"] = Memory.peak(@pid)
+    Look.new(point: point, parent: parent, workers: workers)
+  end
+
+  def answer
+    @orders.syswrite("go\n")
+  rescue Errno::EPIPE
+    raise Failed, "#{@name}: ended early: #{complaint}"
+  end
+
+  # The programs speak in whole lines and wait for the answer, so a buffered
+  # read never hides the next line from select.
+  def next_line
+    @buffer ||= +""
+    until (line = @buffer.slice!(/\A.*\n/))
+      rest = @deadline - now
+      raise Failed, "#{@name}: no end after #{@timeout} s" if rest <= 0 || !@events.wait_readable(rest)
+
+      @buffer << @events.readpartial(1 << 16)
+    end
+    line
+  rescue EOFError
+    nil
+  end
+
+  def complaint
+    File.read(@log.path).lines.map(&:chomp).reject(&:empty?).first(3).join(" | ")
+  end
+
+  def kill(pid)
+    Process.kill(:KILL, pid)
+  rescue Errno::ESRCH
+    nil
+  end
+
+  def now
+    Process.clock_gettime(Process::CLOCK_MONOTONIC)
+  end
+end

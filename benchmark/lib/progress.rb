@@ -1,0 +1,41 @@
+# frozen_string_literal: true
+
+# What runs now, for a person who waits: one line that changes on a terminal,
+# a line each elsewhere.
+class Progress
+  def initialize(out = $stderr)
+    @out = out
+    @started = now
+    @done = 0
+  end
+
+  attr_accessor :total
+
+  def start(what)
+    @done += 1
+    line = format("[%d/%d] %s · %s", @done, @total, what, elapsed)
+    @out.tty? ? @out.print("\r\e[K", line) : @out.puts(line)
+    @open = true
+  end
+
+  # Something that must stay to be read.
+  def say(line)
+    finish
+    @out.puts(line)
+  end
+
+  def finish
+    @out.print("\r\e[K") if @open && @out.tty?
+    @open = false
+  end
+
+  def elapsed
+    format("%d:%02d", *(now - @started).to_i.divmod(60))
+  end
+
+  private
+
+  def now
+    Process.clock_gettime(Process::CLOCK_MONOTONIC)
+  end
+end

@@ -1,0 +1,48 @@
+# frozen_string_literal: true
+
+# What the Ruby tests share. The tests run on the ruby under test; what must
+# stand in a process of its own (a fork, a stress run, other options) is a
+# script run by that same ruby.
+require "minitest/autorun"
+require "open3"
+require "timeout"
+
+module CowTest
+  ROOT = File.expand_path("..", __dir__)
+
+  # The ruby under test. In a build tree this is the runner, which sets the
+  # library path; RbConfig.ruby would name the place it is to be installed at.
+  RUBY = ENV["RUBY"] || RbConfig.ruby
+
+  # Runs +script+ in a fresh process of the ruby under test.
+  # Gives its standard output; fails the test, with what it printed, unless it
+  # exits with status 0 within +timeout+ seconds.
+  def run_ruby(script, *args, env: {}, options: [], timeout: 120)
+    out, status = run_ruby_status(script, *args, env: env, options: options, timeout: timeout)
+    assert status.success?, "#{status.inspect}\n--- script\n#{script}\n--- output\n#{out}"
+    out
+  end
+
+  # The same, but gives standard output and error together and the status.
+  # A script that outlives +timeout+ is killed with its children.
+  def run_ruby_status(script, *args, env: {}, options: [], timeout: 120)
+    command = [RUBY, *options, "-e", script, *args.map(&:to_s)]
+    Open3.popen2e(env, *command, pgroup: true) do |stdin, output, thread|
+      stdin.close
+      reader = Thread.new { output.read }
+      unless thread.join(timeout)
+        Process.kill(:KILL, -thread.pid)
+        flunk "no end after #{timeout} s\n--- script\n#{script}\n--- output\n#{reader.value}"
+      end
+      [reader.value, thread.value]
+    end
+  end
+
+  # Ruby source for scripts: private_dirty(pid) gives the KB that a process
+  # has for itself alone, as the kernel counts them.
+  PRIVATE_DIRTY = <<~'RUBY'
+    def private_dirty(pid = "self")
+      File.read("/proc/#{pid}/smaps_rollup")[/^Private_Dirty:\s+(\d+)/, 1].to_i
+    end
+  RUBY
+end
