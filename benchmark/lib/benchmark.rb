@@ -50,6 +50,9 @@ class Benchmark
     @options = options
   end
 
+  # Whether only speed is the question.
+  SPEED_ONLY = false
+
   # Raises Skip where something the benchmark needs is missing.
   def ready
   end

@@ -6,7 +6,7 @@
 # holes, because of what a boot makes, most dies at once and some when the boot
 # is over.
 module Parent
-  UNITS_PER_MB = 300
+  UNITS_PER_MB = 305
 
   Record = Struct.new(:id, :name, :tags)
 
@@ -21,7 +21,7 @@ module Parent
       4.times { |k| @roles << "role-#{(id + k) % 50}" }
       @settings = { id: id, mail: "user#{id}@example.org", language: "ja-#{id % 3}" }
       @history = +""
-      (1 + id % 12).times { |k| @history << "entry #{k} of the history of account #{id}, " }
+      (1 + id % 50).times { |k| @history << "entry #{k} of the history of account #{id}, " } # most by malloc
     end
   end
 
@@ -33,7 +33,7 @@ module Parent
       account = Account.new(i)
       kept << account << Record.new(i, "record-#{i}", ["a-#{i}", "b-#{i}"]) << [i, i.to_s, "#{i}.5"]
       kept << (0...10).to_h { |k| [k, i + k] } if i % 4 == 0 # more than 8 entries: a table
-      of_the_boot << "file #{i}" << ["token #{i}", i] if i % 2 == 0
+      of_the_boot << "file #{i}" << ["token #{i}", i] << "word_#{i}".to_sym if i % 2 == 0
       6.times { |k| "at once #{k}" }
       account.grow(i)
     end

@@ -1,0 +1,125 @@
+# frozen_string_literal: true
+
+require "json"
+require_relative "chart"
+require_relative "statistics"
+require_relative "table"
+
+# Makes tables, charts and the raw file from what was measured.
+class Report
+  FORMAT = 1
+
+  def initialize(facts, builds, benchmarks, runner)
+    @facts = facts
+    @builds = builds
+    @benchmarks = benchmarks
+    @samples = runner.samples
+    @skipped = runner.skipped
+  end
+
+  def failed?
+    @samples.empty?
+  end
+
+  def text
+    [*head, "", *tables.map(&:to_text), *skipped_lines].join("\n") << "\n"
+  end
+
+  def markdown
+    list = head.map { |line| "- #{line}" }.join("\n")
+    ["# Benchmarks", "", list, "", *tables.map(&:to_markdown), *skipped_lines.map { |line| "- #{line}" }].join("\n") << "\n"
+  end
+
+  # Writes all files and gives their names; a picture that cannot be drawn is
+  # told to the block.
+  def write(directory)
+    raw = { format: FORMAT, machine: @facts, builds: @builds.map(&:to_h),
+            samples: @samples.map { |sample| sample.to_h.merge(outcome: sample.outcome.to_h) }, skipped: @skipped.map(&:to_h) }
+    files = { "results.json" => JSON.pretty_generate(raw), "tables.md" => markdown }.map do |name, content|
+      File.join(directory, name).tap { |path| File.write(path, content) }
+    end
+    return files.tap { yield "no charts: gnuplot is not installed (Debian package gnuplot-nox)" } unless Chart.available?
+
+    files + charts.filter_map do |chart|
+      chart.draw(directory)
+    rescue Chart::Failed => e
+      yield "no chart #{chart.name}: #{e.message}"
+    end
+  end
+
+  def tables
+    each_metric { |benchmark, metric, rows| table(benchmark, metric, rows) }
+  end
+
+  private
+
+  def head
+    machine = "#{@facts[:cores]} cores (#{@facts[:cpu]}), #{@facts[:memory_mb]} MB, #{@facts[:kernel]}, " \
+              "transparent huge pages: #{@facts[:transparent_huge_pages] || "none"}"
+    builds = @builds.map do |build|
+      env = build.env.map { |pair| " #{pair.join("=")}" }.join
+      "#{build.name}: #{build.version}, #{build.allocator["name"]}#{env}"
+    end
+    ["#{@facts[:date]}, commit #{@facts[:commit] || "none"}", machine, *builds]
+  end
+
+  def skipped_lines
+    @skipped.map { |skip| "skipped: #{skip.what}: #{skip.reason}" }
+  end
+
+  # Yields each metric with its rows: { label => { build => { run => number } } }.
+  def each_metric
+    @benchmarks.flat_map do |benchmark|
+      samples = @samples.select { |sample| sample.benchmark == benchmark.title }
+      benchmark.metrics.filter_map do |metric|
+        rows = rows_of(samples, metric)
+        yield benchmark, metric, rows unless rows.empty?
+      end
+    end
+  end
+
+  def rows_of(samples, metric)
+    samples.each_with_object({}) do |sample, rows|
+      values = sample.outcome.values[metric.key]
+      values = { sample.case => values } unless values.is_a?(Hash)
+      values.compact.each { |label, value| ((rows[label] ||= {})[sample.build] ||= {})[sample.run] = value }
+    end
+  end
+
+  def table(benchmark, metric, rows)
+    base, *others = @builds.map(&:name).select { |name| rows.values.any? { |row| row.key?(name) } }
+    head = ["", base, *others.flat_map { |name| [name, "#{name}/#{base}", "spread"] }]
+    body = rows.map do |label, row|
+      [label, number(metric, row[base]), *others.flat_map { |name| [number(metric, row[name]), *ratio(row[base], row[name])] }]
+    end
+    Table.new("#{benchmark.title}: #{metric.title} (#{metric.unit}, #{metric.better} is better)", head, body, note: note(benchmark))
+  end
+
+  def note(benchmark)
+    "#{"Synthetic: " if benchmark.synthetic?}#{benchmark.summary}. Medians; ratios pair by pair, spread from the least to the greatest."
+  end
+
+  def number(metric, runs)
+    runs ? format("%.#{metric.digits}f", Statistics.median(runs.values)) : "-"
+  end
+
+  def ratio(base, ours)
+    ratio = Statistics.ratio(base || {}, ours || {})
+    return %w[- -] unless ratio
+
+    [format("%.2f", ratio.median), ratio.pairs == 1 ? "one run" : format("%.2f to %.2f", ratio.least, ratio.most)]
+  end
+
+  def charts
+    bars = each_metric do |benchmark, metric, rows|
+      names = @builds.map(&:name)
+      data = rows.map { |label, row| [label, names.map { |name| row[name] && Statistics.median(row[name].values) }] }
+      Chart::Bars.new("#{benchmark.title}-#{metric.key}", "#{benchmark.title}: #{metric.title} (#{metric.better} is better)",
+                      metric.unit, names, data)
+    end
+    bars + @benchmarks.flat_map do |benchmark|
+      samples = @samples.select { |sample| sample.benchmark == benchmark.title }
+      samples.empty? ? [] : benchmark.charts(samples)
+    end
+  end
+end

@@ -1,0 +1,149 @@
+# frozen_string_literal: true
+
+require_relative "../helper"
+
+# Compaction goes over every reference of the heap. It may write only those
+# whose object moved: a store of the value that stands there already copies
+# the OS page of a forked child just the same.
+class TestMoved < Minitest::Test
+  include CowTest
+
+  def setup
+    skip "no compaction on this platform" unless GC.respond_to?(:compact)
+    skip "no smaps_rollup" unless File.readable?("/proc/self/smaps_rollup")
+  end
+
+  # A parent whose heap is full, so that compaction finds no slot to move an
+  # object into, and children that say what a block of theirs made private.
+  FULL_HEAP = PRIVATE_DIRTY + <<~'RUBY'
+    KEPT = []
+    PART = "x".freeze
+
+    def free_slots
+      GC.stat_heap.transform_values { |heap|
+        heap[:heap_eden_slots] - heap[:total_allocated_objects] + heap[:total_freed_objects]
+      }
+    end
+
+    # Fills every size of slot with strings that fit just there.
+    def fill_heap
+      GC.disable
+      sizes = GC.stat_heap.transform_values { |heap| heap[:slot_size] - 26 }
+      2.times {
+        free_slots.each { |heap, free| (free - 40).times { KEPT << PART * sizes[heap] } }
+      }
+      GC.enable
+    end
+
+    def settle_heap
+      3.times { GC.start }
+      GC.compact
+      4.times { GC.start; fill_heap }
+    end
+
+    def moved = GC.latest_compact_info[:moved].values.sum
+
+    # The KB that +work+ makes private beyond what a plain GC has made so, and
+    # how many objects it moved. The plain GC takes the page metadata.
+    def child_dirt(work)
+      reader, writer = IO.pipe
+      pid = fork {
+        GC.start
+        fill_heap
+        before = private_dirty
+        work.call
+        after = private_dirty
+        writer.puts "#{after - before} #{moved}"
+        writer.flush
+        exit!(0)
+      }
+      writer.close
+      answer = reader.read.split.map(&:to_i)
+      Process.wait(pid)
+      raise "child: #{$?.inspect}" unless $?.success?
+      answer
+    end
+
+    COMPACT = -> { GC.compact }
+    AUTO_COMPACT = -> { GC.auto_compact = true; GC.start; GC.auto_compact = false }
+
+    # Prints dirt in KB, objects moved and the size of the heap in KB.
+    def report
+      settle_heap
+      pages = GC.stat(:heap_allocated_pages) * 64
+      [COMPACT, AUTO_COMPACT].each { |work| puts "#{child_dirt(work).join(" ")} #{pages}" }
+    end
+  RUBY
+
+  # What the collector's own rb_gc_mark_and_move follows: iseqs and their
+  # operands, method entries, lexical scopes, environments, constant caches.
+  CODE = <<~'RUBY'
+    source = +""
+    4000.times { |i|
+      source << "class K#{i}; X = :x#{i}; attr_reader :a#{i}; alias b#{i} a#{i}\n" \
+        "def m#{i}(a = 'o#{i}', k: [], &b) = [a, X, k, 's#{i}'].each { |x| b&.call(x, '#{i}') }\n" \
+        "define_method(:d#{i}) { |x = 'd#{i}'| x }; end\n"
+    }
+    eval(source)
+    RubyVM::YJIT.enable if ARGV.include?("yjit")
+    OBJECTS = Array.new(4000) { |i| Object.const_get("K#{i}").new }
+    2.times { OBJECTS.each_with_index { |o, i| o.send("m#{i}") { } } }
+    METHODS = OBJECTS.each_with_index.map { |o, i| o.method("m#{i}") }
+    PROCS = Array.new(20_000) { |i| n = i.to_s; proc { n } }
+    EACH = Array.new(20_000) { |i| [i].each_with_index }
+  RUBY
+
+  # What is followed through rb_gc_update_reference: generic instance
+  # variables, dcompact functions, call caches.
+  DATA = <<~'RUBY'
+    IVARS = Array.new(30_000) { |i| s = "generic #{i}"; s.instance_variable_set(:@a, [i]); s }
+    PLACES = Array.new(2_000) { caller_locations(0) }
+    CHAINS = Array.new(10_000) { |i| [i].each + [i] }
+    MAP = ObjectSpace::WeakMap.new
+    IVARS.each { |s| MAP[s] = s }
+    LAZY = Array.new(10_000) { |i| [i].lazy.map { i } }
+    NAMES = Array.new(5_000) { |i| NameError.new("name", :"n#{i % 10}", receiver: IVARS[i]) }
+  RUBY
+
+  def test_compacting_a_full_heap_leaves_code_shared
+    assert_little_dirt(run_ruby(FULL_HEAP + CODE + "report"))
+  end
+
+  def test_compacting_a_full_heap_leaves_data_shared
+    assert_little_dirt(run_ruby(FULL_HEAP + DATA + "report"))
+  end
+
+  # Compiled code refers to iseqs and method entries from the JIT's own memory.
+  def test_compacting_a_full_heap_leaves_jit_metadata_shared
+    skip "no YJIT" unless defined?(RubyVM::YJIT)
+
+    options = ["--yjit-disable", "--yjit-call-threshold=1"]
+    assert_little_dirt(run_ruby(FULL_HEAP + CODE + "report", "yjit", options: options))
+  end
+
+  # Free slots belong together on the last pages; to fill those that the last
+  # compaction made would move as many objects again, each time.
+  def test_compacting_again_moves_little
+    moved, live = run_ruby(FULL_HEAP + DATA + <<~'RUBY').split.map(&:to_i)
+      KEPT.replace(Array.new(60_000) { "hole" })
+      2.times { GC.start }
+      KEPT.select!.with_index { |_, i| i.odd? }
+      4.times { GC.start; GC.compact }
+      puts moved, GC.stat(:heap_live_slots)
+    RUBY
+    assert_operator moved, :<, live / 50, "of #{live} live objects"
+  end
+
+  private
+
+  # An eighth of the heap; what is written when nothing moves is about half
+  # of it on a collector that stores every reference.
+  def assert_little_dirt(report)
+    report.lines.each do |line|
+      dirt, moved, heap = line.split.map(&:to_i)
+      p line if ENV["COW_SHOW"]
+      assert_operator moved, :<, 6000, "the heap was not full: #{report}"
+      assert_operator dirt, :<, heap / 8, "dirt, objects moved, heap: #{report}"
+    end
+  end
+end

@@ -1,0 +1,131 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+
+class TestTree < Minitest::Test
+  include ToolTest
+
+  def import = tool!("tree", "import", tree, "--source", @tarball)
+  def export = tool!("tree", "export", tree)
+  def verify = tool("tree", "verify", "--source", @tarball)
+  def sync = tool!("tree", "sync", tree, src, "--source", @tarball)
+  def src = File.join(@top, "build/cow/src")
+
+  def commit_message(name, subject = "Change a line")
+    fields = ["Why", "Not in gc/", "Invariant", "Effect", "Forwarded", "Needed-Until"].map { |f| "#{f}: x\n" }.join
+    "#{subject}\n\n#{fields}Test: tool/tree\nLast-Update: 2026-11-21\n\nPatch: #{name}\n"
+  end
+
+  def change(file, from, to)
+    path = File.join(tree, file)
+    text = File.read(path)
+    assert_includes text, from
+    File.write(path, text.sub(from, to))
+  end
+
+  def commit(name, **options) = git("commit", "-qam", commit_message(name, **options))
+
+  # A tree with two patches, exported.
+  def two_patches
+    import
+    change("gc.c", "line 5;", "line five;")
+    commit("0100-five")
+    change("gc.c", "line 6;", "line six;")
+    File.write(File.join(tree, "gc/new.c"), "int new;\n")
+    git("add", "gc/new.c")
+    commit("0200-six")
+    export
+  end
+
+  def test_export_and_import_are_inverses
+    two_patches
+    assert_equal "# the order\n0100-five\n0200-six\n", read("patches/series")
+    refute_match(/^index /, read("patches/0200-six.patch"))
+    before = Dir["#{@top}/patches/*"].to_h { |f| [f, File.read(f)] }
+    FileUtils.rm_rf(tree)
+    import
+    export
+    assert_equal before, Dir["#{@top}/patches/*"].to_h { |f| [f, File.read(f)] }
+    out, err, status = verify
+    assert status.success?, out + err
+  end
+
+  def test_gc_stands_in_the_tree_and_is_not_exported
+    two_patches
+    assert_path_exists File.join(tree, "gc/cow/revision.h")
+    refute_match(/revision\.h/, read("patches/0200-six.patch"))
+  end
+
+  def test_import_renews_a_tree_when_the_patches_changed
+    two_patches
+    write("patches/series", "0100-five\n")
+    import
+    assert_match(/line six/, File.read("#{@top}/patches/0200-six.patch"))
+    assert_match(/line 6;/, File.read("#{tree}/gc.c"))
+  end
+
+  def test_import_never_drops_work
+    two_patches
+    write("patches/series", "0100-five\n")
+    change("gc.c", "line 9;", "line nine;")
+    refute_tool(/has work that is not exported; run make patches/, "tree", "import", tree, "--source", @tarball)
+    commit("0300-nine")
+    refute_tool(/has work that is not exported; run make patches/, "tree", "import", tree, "--source", @tarball)
+    refute_tool(/has work that is not exported/, "tree", "unexported", tree)
+    assert_match(/line nine/, File.read("#{tree}/gc.c"))
+  end
+
+  def test_a_patch_that_does_not_apply_leaves_no_half_of_a_tree
+    two_patches
+    FileUtils.rm_rf(tree)
+    write("patches/0100-five.patch", read("patches/0100-five.patch").sub("-line 5;", "-line fifty;"))
+    refute_tool(/0100-five.patch does not apply to CRuby 3.4.5; see doc.rebase.md/, "tree", "import", tree, "--source", @tarball)
+    refute_path_exists tree
+    assert_empty Dir["#{@top}/build/scratch.*"]
+  end
+
+  def test_a_patch_edited_by_hand_is_found
+    two_patches
+    write("patches/0100-five.patch", read("patches/0100-five.patch").sub("Why: x", "Why: x  "))
+    _, err, status = verify
+    refute status.success?
+    assert_match(/0100-five.patch is not what its import exports/, err)
+  end
+
+  def test_export_wants_committed_work_and_a_name
+    import
+    change("gc.c", "line 5;", "line five;")
+    refute_tool(/has changes that are not committed/, "tree", "export", tree)
+    git("commit", "-qam", "No trailer")
+    refute_tool(/\(No trailer\) has no trailer 'Patch: NNNN-name'/, "tree", "export", tree)
+  end
+
+  def test_export_removes_a_patch_whose_commit_is_gone
+    two_patches
+    git("reset", "-q", "--hard", "HEAD^")
+    export
+    refute_path_exists "#{@top}/patches/0200-six.patch"
+    assert_equal "# the order\n0100-five\n", read("patches/series")
+  end
+
+  def test_sync_touches_only_what_differs
+    two_patches
+    sync
+    assert_match(/line six/, File.read("#{src}/gc.c"))
+    assert_path_exists "#{src}/gc/new.c"
+    assert_path_exists "#{src}/gc/cow/revision.h"
+    refute_path_exists "#{src}/.git"
+    # What a build generated in the source stays, newer than what it came from.
+    File.write("#{src}/gc/default/default.c", "generated\n")
+    change("gc.c", "line 7;", "line seven;")
+    before = File.mtime("#{src}/version.h")
+    sync
+    assert_match(/line seven/, File.read("#{src}/gc.c"))
+    assert_equal "generated\n", File.read("#{src}/gc/default/default.c")
+    assert_equal before, File.mtime("#{src}/version.h")
+    git("rm", "-qf", "gc/new.c")
+    sync
+    refute_path_exists "#{src}/gc/new.c"
+    assert_empty git("diff", "--cached", "--name-only", "--diff-filter=AM"), "the user's index is not touched"
+  end
+end
