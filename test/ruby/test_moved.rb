@@ -87,8 +87,8 @@ class TestMoved < Minitest::Test
     eval(source)
     RubyVM::YJIT.enable if ARGV.include?("yjit")
     OBJECTS = Array.new(4000) { |i| Object.const_get("K#{i}").new }
-    2.times { OBJECTS.each_with_index { |o, i| o.send("m#{i}") { } } }
     METHODS = OBJECTS.each_with_index.map { |o, i| o.method("m#{i}") }
+    2.times { METHODS.each { |m| m.call { } } }
     PROCS = Array.new(20_000) { |i| n = i.to_s; proc { n } }
     EACH = Array.new(20_000) { |i| [i].each_with_index }
   RUBY

@@ -1,0 +1,84 @@
+# frozen_string_literal: true
+
+require "minitest/autorun"
+require "fileutils"
+require "open3"
+require "tmpdir"
+
+# The make targets on the build that is there: where it is, that it can be
+# installed without network and taken away again, and the distribution.
+class TestBuild < Minitest::Test
+  TOP = File.expand_path("../..", __dir__)
+
+  def make(*arguments, env: {})
+    Open3.capture3({ "MAKEFLAGS" => nil, "MFLAGS" => nil, "MAKELEVEL" => nil }.merge(env), "make", "-s", *arguments, chdir: TOP)
+  end
+
+  def make!(*arguments, **options)
+    out, err, status = make(*arguments, **options)
+    assert status.success?, "make #{arguments.join(" ")}\n#{out}#{err}"
+    out
+  end
+
+  def test_which_ruby_prints_a_runnable_path
+    ruby = make!("which-ruby").chomp
+    out, status = Open3.capture2e(ruby, "-rjson", "-rsocket", "-ropenssl", "-e", "puts RUBY_DESCRIPTION, JSON[[1]]")
+    assert status.success?, out
+    assert_match(/\+CowRuby.*\n\[1\]\n\z/, out)
+  end
+
+  def test_which_says_what_to_do_where_there_is_no_build
+    out, err, status = make("which-debug", "CURDIR=/nonexistent")
+    refute status.success?
+    assert_empty out
+    assert_match(/the debug build is not there; run make debug/, err)
+  end
+
+  # Addresses that lead nowhere stand in for a machine without network.
+  NO_NETWORK = { "http_proxy" => "http://127.0.0.1:9", "https_proxy" => "http://127.0.0.1:9" }.freeze
+
+  def test_install_and_uninstall_without_network
+    Dir.mktmpdir do |dir|
+      make!("install", "DESTDIR=#{dir}", env: NO_NETWORK)
+      ruby = Dir["#{dir}/**/bin/ruby"].first
+      assert ruby, "no bin/ruby"
+      bin = File.dirname(ruby)
+      %w[irb rake bundle gem erb rbs racc].each { |program| assert_path_exists File.join(bin, program) }
+
+      lib = File.join(File.dirname(bin), "lib/ruby/3.4.0")
+      gems = File.join(File.dirname(bin), "lib/ruby/gems/3.4.0")
+      arch = Dir["#{lib}/*-linux*"].first
+      env = { "RUBYLIB" => "#{lib}:#{arch}", "GEM_HOME" => gems, "GEM_PATH" => gems }
+      { %w[irb --version] => /\Airb/, %w[rake --version] => /\Arake/, %w[bundle --version] => /\ABundler/, %w[gem --version] => /\A3\./ }.each do |command, pattern|
+        out, status = Open3.capture2e(env, ruby, File.join(bin, command[0]), *command.drop(1))
+        assert status.success?, out
+        assert_match pattern, out
+      end
+      listed, = Open3.capture2e(env, ruby, File.join(bin, "gem"), "list", "--no-details")
+      bundled = File.readlines("#{TOP}/build/cow/src/gems/bundled_gems").reject { |l| l.start_with?("#") }.map { |l| l.split.first }.compact
+      missing = bundled.reject { |name| listed.match?(/^#{Regexp.escape(name)} /) }
+      # nkf and syslog were gems with compiled parts: they must be there as well.
+      assert_empty missing
+      out, status = Open3.capture2e(env, ruby, "-e", "require 'bigdecimal'; require 'nkf'; require 'racc/cparse'; puts BigDecimal('1.5')")
+      assert status.success?, out
+
+      make!("uninstall", "DESTDIR=#{dir}")
+      refute_path_exists ruby
+      assert_empty Dir["#{lib}/*.rb"]
+    end
+  end
+
+  def test_dist_packs_the_commit_with_configure_and_nothing_of_upstream
+    skip "no git checkout" unless system("git", "-C", TOP, "rev-parse", "-q", "--verify", "HEAD", out: File::NULL, err: File::NULL)
+    make!("dist")
+    tarball = Dir["#{TOP}/build/dist/cowruby-*.tar.xz"].first
+    names = `tar -tf #{tarball}`.lines(chomp: true).map { |n| n.split("/", 2).last }
+    %w[configure README.md patches/series gc/revision.h tool/bootstrap upstream.pin].each { |n| assert_includes names, n }
+    assert_empty names.grep(%r{\A(build|gc/default|include)/})
+  end
+
+  def test_help_names_the_targets
+    out = make!("help")
+    %w[make\ stock make\ tree make\ patches make\ verify make\ install make\ check make\ benchmark make\ dist make\ clean].each { |t| assert_includes out, t }
+  end
+end
