@@ -38,7 +38,9 @@ class TestBuild < Minitest::Test
   NO_NETWORK = { "http_proxy" => "http://127.0.0.1:9", "https_proxy" => "http://127.0.0.1:9" }.freeze
 
   def test_install_and_uninstall_without_network
-    Dir.mktmpdir do |dir|
+    Dir.mktmpdir do |temporary|
+      # uninstall removes directories that have become empty: also this one.
+      dir = File.join(temporary, "root")
       make!("install", "DESTDIR=#{dir}", env: NO_NETWORK)
       ruby = Dir["#{dir}/**/bin/ruby"].first
       assert ruby, "no bin/ruby"
