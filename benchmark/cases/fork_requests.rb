@@ -12,6 +12,18 @@ class ForkRequests < Benchmark
   MEGABYTES = 120
   WORKERS = 4
 
+  def self.charts(samples)
+    lines = samples.group_by { |sample| [sample.build, sample.case] }.map do |(build, kase), runs|
+      rows = runs.map { |run| run.outcome.values[:private] }
+      points = rows.first.keys.filter_map do |row|
+        served = row[/after (\d+) requests/, 1]
+        [served.to_i, Statistics.median(rows.map { |values| values[row] })] if served
+      end
+      ["#{build}, #{kase}", points]
+    end
+    [Chart::Lines.new("#{title}-growth", "Private dirty memory of a worker (less is better)", "requests served", "MB", lines)]
+  end
+
   def cases
     (quick? ? [0, 1] : [0, 1, 3]).map do |number|
       Case.new(label: warmups(number), arguments: [MEGABYTES, number, WORKERS, *steps], needs: 700)
@@ -30,16 +42,6 @@ class ForkRequests < Benchmark
     values[:throughput] = result["requests"] / result["seconds"]
     values[:gc_time] = result["gc"]["time"]
     Outcome.new(values: values, raw: raw(measured))
-  end
-
-  def charts(samples)
-    lines = samples.group_by { |sample| [sample.build, sample.case] }.map do |(build, kase), runs|
-      points = steps.map do |step|
-        [step, Statistics.median(runs.map { |run| run.outcome.values[:private]["#{kase}, after #{step} requests"] })]
-      end
-      ["#{build}, #{kase}", points]
-    end
-    [Chart::Lines.new("#{self.class.title}-private", "Private dirty memory of a worker", "requests served", "MB", lines)]
   end
 
   private

@@ -1,0 +1,46 @@
+# frozen_string_literal: true
+
+class Gc < Benchmark
+  SUMMARY = "CRuby's own benchmark/gc programs, unchanged, each in a process of its own"
+  SYNTHETIC = true
+  SPEED_ONLY = true
+  METRICS = [
+    Metric.new(key: :time, title: "wall time, start of ruby included", unit: "s", better: :less, digits: 2),
+    Metric.new(key: :gc_time, title: "GC time", unit: "ms", better: :less, digits: 0),
+    Metric.new(key: :peak, title: "peak resident memory", unit: "MB", better: :less, digits: 1)
+  ].freeze
+  # The harness of these programs; this one stands in its place.
+  NO_PROGRAM = %w[gcbench].freeze
+  SHORT = %w[null hash1 binary_trees].freeze
+  NEEDS = Hash.new(300).merge("hash2" => 1_200, "ring" => 1_600, "rdoc" => 600).freeze
+
+  def ready
+    raise Skip, "needs CRuby's source tree: give --source DIR" unless options.source
+    raise Skip, "no benchmark/gc/*.rb in #{options.source}" if programs.empty?
+  end
+
+  def cases
+    programs.sort.map { |path| Case.new(label: name(path), arguments: [path], needs: NEEDS[name(path)]) }
+  end
+
+  def left_out
+    quick? ? "--quick runs only #{SHORT.join(", ")}" : nil
+  end
+
+  def measure(build, kase)
+    measured = Measured.run(build, "gc", *kase.arguments)
+    Outcome.new(values: { time: measured.looks["end"].seconds, gc_time: measured.result["gc"]["time"], peak: mb(measured.peak) },
+                raw: raw(measured))
+  end
+
+  private
+
+  def programs
+    paths = Dir[File.join(options.source, "benchmark/gc/*.rb")].reject { |path| NO_PROGRAM.include?(name(path)) }
+    quick? ? paths.select { |path| SHORT.include?(name(path)) } : paths
+  end
+
+  def name(path)
+    File.basename(path, ".rb")
+  end
+end

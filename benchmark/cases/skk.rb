@@ -1,0 +1,93 @@
+# frozen_string_literal: true
+
+require "socket"
+
+class Skk < Benchmark
+  SUMMARY = "a SKK server as in the bitmap marking paper: 5 processes share a dictionary of 120,000 postal codes, 10 clients look up"
+  SYNTHETIC = false
+  METRICS = [
+    Metric.new(key: :gc, title: "longest collection", unit: "ms", better: :less, digits: 0),
+    Metric.new(key: :collections, title: "collections while serving, all processes", unit: "count", better: :less, digits: 0),
+    Metric.new(key: :total, title: "total memory of the 5 processes (sum of Pss)", unit: "MB", better: :less, digits: 1),
+    Metric.new(key: :private, title: "private dirty memory of the 5 processes", unit: "MB", better: :less, digits: 1),
+    Metric.new(key: :shared, title: "shared memory, summed over the 5 processes", unit: "MB", better: :more, digits: 1),
+    Metric.new(key: :answer, title: "mean time to an answer", unit: "µs", better: :less, digits: 0)
+  ].freeze
+  DICTIONARY = "/usr/share/skk/SKK-JISYO.zipcode"
+  WORKERS = 5
+  CLIENTS = 10
+
+  def ready
+    raise Skip, "no dictionary #{dictionary}: install Debian's package skkdic-extra, or give --dictionary" unless File.readable?(dictionary)
+  end
+
+  def cases
+    (quick? ? [200] : [200, 10_000]).product([0, 1]).map do |number, times|
+      Case.new(label: "#{number} look-ups, #{warmups(times)}", arguments: [number, times], needs: 500)
+    end
+  end
+
+  def measure(build, kase)
+    number, times = kase.arguments
+    seconds = nil
+    measured = Measured.run(build, "skk", dictionary, times, WORKERS) do |server, point|
+      seconds = answers(server.result["port"], number) if point == "serving"
+    end
+    values = memory(kase.label, measured.looks).merge(gc: {}, collections: measured.result["served"].sum { |log| log["collections"] },
+                                                      answer: seconds.sum.fdiv(seconds.size) * 1_000_000)
+    { "served" => "longest while serving", "collected" => "one full GC" }.each do |part, name|
+      %w[time marking_time sweeping_time].zip(["", ", mark", ", sweep"]) do |key, suffix|
+        values[:gc]["#{kase.label}, #{name}#{suffix}"] = measured.result[part].map { |worker| worker[key] }.max
+      end
+    end
+    Outcome.new(values: values, raw: raw(measured))
+  end
+
+  private
+
+  def dictionary
+    options.dictionary || DICTIONARY
+  end
+
+  def memory(label, looks)
+    values = { total: {}, private: {}, shared: {} }
+    { "served" => "after the look-ups", "collected" => "after a full GC" }.each do |point, name|
+      look = looks[point]
+      values[:total]["#{label}, #{name}"] = mb(look.sum("Pss", of: look.workers))
+      values[:private]["#{label}, #{name}"] = mb(look.sum("Private_Dirty", of: look.workers))
+      values[:shared]["#{label}, #{name}"] = mb(look.sum("Shared_Clean", of: look.workers) + look.sum("Shared_Dirty", of: look.workers))
+    end
+    values
+  end
+
+  # The seconds of each look-up. The clients are threads of the observer, the
+  # same for all builds.
+  def answers(port, number)
+    clients = Array.new(CLIENTS) { |i| Thread.new { ask(port, number, Random.new(i)) } }
+    clients.each { |client| client.report_on_exception = false }
+    clients.flat_map(&:value)
+  ensure
+    clients&.each(&:kill)
+  end
+
+  def ask(port, number, random)
+    socket = TCPSocket.new("127.0.0.1", port)
+    socket.setsockopt(Socket::IPPROTO_TCP, Socket::TCP_NODELAY, true)
+    Array.new(number) do
+      code = codes[random.rand(codes.size)]
+      started = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      socket.write("1#{code} \n")
+      answer = socket.gets
+      seconds = Process.clock_gettime(Process::CLOCK_MONOTONIC) - started
+      raise Measured::Failed, "skk: #{code} was answered #{answer.inspect}" unless answer&.start_with?("1/")
+
+      seconds
+    end
+  ensure
+    socket&.close
+  end
+
+  def codes
+    @codes ||= File.binread(dictionary).scan(/^(\d+) /n).flatten
+  end
+end

@@ -42,6 +42,11 @@ class Benchmark
     def metrics
       self::METRICS
     end
+
+    # Pictures beside the bars of each table.
+    def charts(_samples)
+      []
+    end
   end
 
   attr_reader :options
@@ -57,9 +62,8 @@ class Benchmark
   def ready
   end
 
-  # Pictures beside the bars of each table.
-  def charts(_samples)
-    []
+  # What is not run this time, and why: one line, or nil.
+  def left_out
   end
 
   private
@@ -73,7 +77,7 @@ class Benchmark
   end
 
   def raw(measured)
-    { looks: measured.looks.transform_values { |look| { parent: look.parent, workers: look.workers } },
+    { looks: measured.looks.transform_values { |look| { parent: look.parent, workers: look.workers, seconds: look.seconds } },
       result: measured.result, wall: measured.wall }
   end
 

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "fileutils"
 require "open3"
 
 # Pictures, drawn by gnuplot.
@@ -14,9 +15,10 @@ module Chart
 
   def self.draw(path, script)
     output, status = Open3.capture2e("gnuplot", stdin_data: script)
-    raise Failed, "gnuplot: #{output.lines.first&.chomp || status}" unless status.success?
+    return path if status.success?
 
-    path
+    FileUtils.rm_f(path)
+    raise Failed, "gnuplot: #{output.lines.map(&:strip).reject(&:empty?).first || status}"
   end
 
   def self.quote(text)

@@ -1,8 +1,9 @@
 # frozen_string_literal: true
 
+require "fileutils"
 require "io/wait"
 require "json"
-require "tempfile"
+require "tmpdir"
 require_relative "memory"
 
 # A measured program: started, watched and, whatever happens, stopped, each of
@@ -12,7 +13,8 @@ class Measured
   WORKLOADS = File.expand_path("../workloads", __dir__)
 
   # One look at the process tree: the first process, and the others.
-  Look = Struct.new(:point, :parent, :workers, keyword_init: true) do
+  # +seconds+ is when, counted from the start.
+  Look = Struct.new(:seconds, :parent, :workers, keyword_init: true) do
     def mean(field)
       workers.sum { |worker| worker[field] }.fdiv(workers.size)
     end
@@ -22,13 +24,18 @@ class Measured
     end
   end
 
-  attr_reader :pid, :looks, :result, :wall, :peak
+  attr_reader :pid, :looks, :result, :wall
+
+  # The highest resident size of the first process, at the last look.
+  def peak
+    @looks.values.last.parent["peak"]
+  end
 
   # Runs a workload to its end and gives it back. At every point the program
   # stops at, the tree is sampled, then the block (if any) is called.
   def self.run(build, workload, *arguments, timeout: 600)
     measured = new(build, workload, arguments, timeout)
-    measured.follow { |point, look| yield measured, point, look if block_given? }
+    measured.follow { |point| yield measured, point if block_given? }
     measured
   ensure
     measured&.stop
@@ -39,13 +46,15 @@ class Measured
     @deadline = now + timeout
     @timeout = timeout
     @looks = {}
-    @log = Tempfile.new("benchmark")
+    @result = {}
+    @directory = Dir.mktmpdir("benchmark")
+    @log = File.join(@directory, "stderr")
     input, @orders = IO.pipe
     @events, output = IO.pipe
     @started = now
     # A group of its own: an interrupt at the terminal is for the observer.
     @pid = Process.spawn(build.environment, build.path, File.join(WORKLOADS, "#{workload}.rb"), *arguments.map(&:to_s),
-                         in: input, out: output, err: @log.path, pgroup: true)
+                         in: input, out: output, err: @log, chdir: @directory, pgroup: true)
   ensure
     input&.close
     output&.close
@@ -56,11 +65,10 @@ class Measured
       kind, rest = line.chomp.split(" ", 2)
       case kind
       when "at"
-        look = @looks[rest] = look_at(rest)
-        @peak = look.parent["peak"]
-        yield rest, look
+        @looks[rest] = look
+        yield rest
         answer
-      when "is" then @result = JSON.parse(rest)
+      when "is" then @result.update(JSON.parse(rest))
       else raise Failed, "#{@name}: not understood: #{line.inspect}"
       end
     end
@@ -80,15 +88,16 @@ class Measured
       @pid = nil
     end
     [@orders, @events].each(&:close)
-    @log.close!
+    FileUtils.remove_entry(@directory)
   end
 
   private
 
-  def look_at(point)
+  def look
+    seconds = now - @started
     parent, *workers = Memory.tree(@pid).map { |pid| Memory.sample(pid).merge("pid" => pid) }
     parent["peak"] = Memory.peak(@pid)
-    Look.new(point: point, parent: parent, workers: workers)
+    Look.new(seconds: seconds, parent: parent, workers: workers)
   end
 
   def answer
@@ -112,8 +121,10 @@ class Measured
     nil
   end
 
+  # What it said last, or first of an error.
   def complaint
-    File.read(@log.path).lines.map(&:chomp).reject(&:empty?).first(3).join(" | ")
+    lines = File.read(@log).lines.map(&:strip).reject(&:empty?)
+    (lines.grep(/Error\)|error:/i).first(1) + lines.last(1)).uniq.join(" | ")
   end
 
   def kill(pid)

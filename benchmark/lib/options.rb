@@ -12,13 +12,18 @@ class Options
     end
   end
 
-  attr_reader :quick, :runs, :output, :source, :dictionary
+  RUNS = 5
+  MINUTES = 14
+
+  attr_reader :quick, :runs, :minutes, :output, :source, :dictionary
 
   def initialize(arguments, benchmarks)
     @benchmarks = benchmarks
     @rubies = {}
     @env = Hash.new { |hash, name| hash[name] = {} }
     @glibc = true
+    @runs = RUNS
+    @minutes = MINUTES
     rest = parser.parse(arguments)
     raise Bad, "not understood: #{rest.first}" unless rest.empty?
   end
@@ -56,7 +61,7 @@ class Options
   end
 
   def to_h
-    { quick: quick || false, runs: runs, source: source, dictionary: dictionary, only: @only }
+    { quick: quick || false, runs: runs, minutes: minutes, source: source, dictionary: dictionary, only: @only }
   end
 
   private
@@ -76,7 +81,8 @@ class Options
       options.on("--[no-]glibc", "also measure the memory of the base with glibc's malloc", "and MALLOC_ARENA_MAX=2 (default: yes)") { |on| @glibc = on }
       options.on("--only NAMES", Array, "only these benchmarks, with commas between them") { |names| @only = known(names) }
       options.on("--quick", "each benchmark once and small, to see that it works") { @quick = true }
-      options.on("--runs N", Integer, "at most so many runs of a case on each build (default 3)") { |number| @runs = positive(number) }
+      options.on("--runs N", Integer, "at most so many runs of a case on each build (default #{RUNS})") { |n| @runs = positive("--runs", n) }
+      options.on("--minutes N", Integer, "begin no further run after so many minutes, once every case was run", "(default #{MINUTES})") { |n| @minutes = positive("--minutes", n) }
       options.on("--source DIR", "CRuby's source tree, for the benchmark gc") { |path| @source = directory(path) }
       options.on("--dictionary FILE", "the dictionary for the benchmark skk") { |path| @dictionary = path }
       options.on("--output DIR", "where the results go (default build/benchmark)") { |path| @output = path }
@@ -109,8 +115,8 @@ class Options
     names
   end
 
-  def positive(number)
-    number.positive? ? number : raise(Bad, "--runs wants a number above 0")
+  def positive(option, number)
+    number.positive? ? number : raise(Bad, "#{option} wants a number above 0")
   end
 
   def directory(path)

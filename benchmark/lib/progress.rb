@@ -6,14 +6,18 @@ class Progress
   def initialize(out = $stderr)
     @out = out
     @started = now
+  end
+
+  # A round of +total+ runs begins.
+  def round(number, total)
+    @round = number
+    @total = total
     @done = 0
   end
 
-  attr_accessor :total
-
   def start(what)
     @done += 1
-    line = format("[%d/%d] %s · %s", @done, @total, what, elapsed)
+    line = format("[round %d, %d of %d, %s] %s", @round, @done, @total, elapsed, what)
     @out.tty? ? @out.print("\r\e[K", line) : @out.puts(line)
     @open = true
   end

@@ -35,7 +35,7 @@ class Report
   def write(directory)
     raw = { format: FORMAT, machine: @facts, builds: @builds.map(&:to_h),
             samples: @samples.map { |sample| sample.to_h.merge(outcome: sample.outcome.to_h) }, skipped: @skipped.map(&:to_h) }
-    files = { "results.json" => JSON.pretty_generate(raw), "tables.md" => markdown }.map do |name, content|
+    files = { "results.json" => JSON.generate(raw) << "\n", "tables.md" => markdown }.map do |name, content|
       File.join(directory, name).tap { |path| File.write(path, content) }
     end
     return files.tap { yield "no charts: gnuplot is not installed (Debian package gnuplot-nox)" } unless Chart.available?
@@ -60,7 +60,8 @@ class Report
       env = build.env.map { |pair| " #{pair.join("=")}" }.join
       "#{build.name}: #{build.version}, #{build.allocator["name"]}#{env}"
     end
-    ["#{@facts[:date]}, commit #{@facts[:commit] || "none"}", machine, *builds]
+    ["#{@facts[:date]}, commit #{@facts[:commit] || "none"}", machine, *builds,
+     "medians; ratio: to #{@builds.first.name}, pair by pair, median, with the least and the greatest as spread"]
   end
 
   def skipped_lines
@@ -87,16 +88,18 @@ class Report
   end
 
   def table(benchmark, metric, rows)
-    base, *others = @builds.map(&:name).select { |name| rows.values.any? { |row| row.key?(name) } }
-    head = ["", base, *others.flat_map { |name| [name, "#{name}/#{base}", "spread"] }]
+    base, *others = measured_builds(rows)
+    head = ["", base, *others.flat_map { |name| [name, "ratio", "spread"] }]
     body = rows.map do |label, row|
       [label, number(metric, row[base]), *others.flat_map { |name| [number(metric, row[name]), *ratio(row[base], row[name])] }]
     end
-    Table.new("#{benchmark.title}: #{metric.title} (#{metric.unit}, #{metric.better} is better)", head, body, note: note(benchmark))
+    synthetic = ", synthetic" if benchmark.synthetic?
+    title = "#{benchmark.title}: #{metric.title} (#{metric.unit}, #{metric.better} is better#{synthetic})"
+    Table.new(title, head, body, note: (benchmark.summary if metric == benchmark.metrics.first))
   end
 
-  def note(benchmark)
-    "#{"Synthetic: " if benchmark.synthetic?}#{benchmark.summary}. Medians; ratios pair by pair, spread from the least to the greatest."
+  def measured_builds(rows)
+    @builds.map(&:name).select { |name| rows.values.any? { |row| row.key?(name) } }
   end
 
   def number(metric, runs)
@@ -112,7 +115,7 @@ class Report
 
   def charts
     bars = each_metric do |benchmark, metric, rows|
-      names = @builds.map(&:name)
+      names = measured_builds(rows)
       data = rows.map { |label, row| [label, names.map { |name| row[name] && Statistics.median(row[name].values) }] }
       Chart::Bars.new("#{benchmark.title}-#{metric.key}", "#{benchmark.title}: #{metric.title} (#{metric.better} is better)",
                       metric.unit, names, data)

@@ -2,72 +2,84 @@
 
 require_relative "benchmark"
 
-# Runs the benchmarks: each case on all builds in turn (A B A B), so that a
-# pair of runs stands close together in time.
+# Runs the benchmarks in rounds: in each, every case on all builds in turn, so
+# that a pair of runs stands close together in time. The first round is run
+# whole; the others only as far as the time goes.
 class Runner
   Sample = Struct.new(:benchmark, :case, :build, :run, :outcome, keyword_init: true)
   Skipped = Struct.new(:what, :reason)
-  RUNS = 3
-  # No further round of a case is begun after so many seconds on it.
-  ENOUGH = 60
+  Entry = Struct.new(:benchmark, :case, :builds, :seconds) do
+    def name
+      "#{benchmark.class.title}: #{self.case.label}"
+    end
+  end
 
   attr_reader :samples, :skipped
 
   def initialize(builds, benchmarks, options, progress)
     @builds = builds
     @benchmarks = benchmarks.map { |benchmark| benchmark.new(options) }
-    @runs = options.quick ? 1 : options.runs || RUNS
+    @rounds = options.quick ? 1 : options.runs
+    @seconds = options.minutes * 60
     @progress = progress
     @samples = []
     @skipped = []
   end
 
   def run
-    plan = @benchmarks.select { |benchmark| ready?(benchmark) }
-                      .flat_map { |benchmark| benchmark.cases.map { |kase| [benchmark, kase] } }
-    @progress.total = plan.sum { |benchmark, _| builds_for(benchmark).size * @runs }
-    plan.each { |benchmark, kase| run_case(benchmark, kase) }
+    started = now
+    plan = @benchmarks.flat_map { |benchmark| entries(benchmark) }
+    1.upto(@rounds) do |round|
+      plan = plan.select { |entry| fits?(entry, now - started) }
+      @progress.round(round, plan.sum { |entry| entry.builds.size })
+      plan = plan.select { |entry| fits?(entry, now - started) && run_case(entry, round) }
+    end
   end
 
   private
 
-  def builds_for(benchmark)
-    @builds.reject { |build| build.memory_only? && benchmark.class::SPEED_ONLY }
-  end
-
-  def ready?(benchmark)
+  def entries(benchmark)
     benchmark.ready
-    true
+    skip(benchmark.class.title, benchmark.left_out) if benchmark.left_out
+    builds = @builds.reject { |build| build.memory_only? && benchmark.class::SPEED_ONLY }
+    benchmark.cases.map { |kase| Entry.new(benchmark, kase, builds, 0) }
   rescue Benchmark::Skip => e
     skip(benchmark.class.title, e.message)
-    false
+    []
   end
 
-  def run_case(benchmark, kase)
-    what = "#{benchmark.class.title}: #{kase.label}"
-    rounds = 0
-    builds = builds_for(benchmark)
-    if kase.needs && Memory.available / 1024 < kase.needs
-      return skip(what, "needs #{kase.needs} MB of memory, #{Memory.available / 1024} MB are free")
-    end
+  # Whether there is time for one more round of a case. The first is always run.
+  def fits?(entry, elapsed)
+    entry.seconds.zero? || elapsed + entry.seconds < @seconds
+  end
 
-    started = Process.clock_gettime(Process::CLOCK_MONOTONIC)
-    while rounds < @runs && (rounds.zero? || Process.clock_gettime(Process::CLOCK_MONOTONIC) - started < ENOUGH)
-      rounds += 1
-      builds.each do |build|
-        @progress.start("#{what}, #{build.name}, run #{rounds} of #{@runs}")
-        @samples << Sample.new(benchmark: benchmark.class.title, case: kase.label, build: build.name, run: rounds,
-                               outcome: benchmark.measure(build, kase))
-      end
+  # Says whether the case can be run again.
+  def run_case(entry, round)
+    free = Memory.available / 1024
+    raise Benchmark::Skip, "needs #{entry.case.needs} MB of memory, #{free} MB are free" if free < entry.case.needs
+
+    started = now
+    outcomes = entry.builds.to_h do |build|
+      @progress.start("#{entry.name}, #{build.name}")
+      [build, entry.benchmark.measure(build, entry.case)]
     end
+    entry.seconds = now - started
+    outcomes.each do |build, outcome|
+      @samples << Sample.new(benchmark: entry.benchmark.class.title, case: entry.case.label, build: build.name, run: round,
+                             outcome: outcome)
+    end
+    true
   rescue Benchmark::Skip, Measured::Failed => e
-    skip(what, e.message)
-  ensure
-    @progress.total -= (@runs - rounds) * builds.size
+    skip(entry.name, e.message)
+    false
   end
 
   def skip(what, reason)
     @skipped << Skipped.new(what, reason)
     @progress.say("skipped: #{what}: #{reason}")
+  end
+
+  def now
+    Process.clock_gettime(Process::CLOCK_MONOTONIC)
   end
 end

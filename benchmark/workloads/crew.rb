@@ -9,43 +9,50 @@ class Crew
   # the end of a pipe would not reach them all.
   GO_HOME = "go home"
 
-  # The block gets each order in the child and gives a Hash back.
+  # The block gets each order in the child, with the pipe the next one will
+  # come through, and gives a Hash back.
   def initialize(size, &work)
-    @members = Array.new(size) { hire(&work) }
+    @members = []
+    size.times { hire(&work) }
   end
 
-  # Gives the same order to all; returns their answers when all have answered.
-  def order(words)
+  # Gives all the same order.
+  def tell(words)
     @members.each { |_, orders, _| orders.syswrite("#{words}\n") }
+  end
+
+  # Waits for the answer of each.
+  def hear
     @members.map { |_, _, answers| JSON.parse(answers.gets || raise("a child ended early")) }
   end
 
+  def order(words)
+    tell(words)
+    hear
+  end
+
   def dismiss
-    @members.each do |pid, orders, answers|
-      orders.syswrite("#{GO_HOME}\n")
-      Process.wait(pid)
-      orders.close
-      answers.close
-    end
+    tell(GO_HOME)
+    @members.each { |pid, _, _| Process.wait(pid) }
   end
 
   private
 
-  def hire
-    order_out, order_in = IO.pipe
-    answer_out, answer_in = IO.pipe
-    pid = fork do
-      order_in.close
-      while (words = order_out.gets&.chomp) && words != GO_HOME
-        answer_in.syswrite("#{JSON.generate(yield(words))}\n")
-      end
-      exit!(0)
-    rescue Exception => e # rubocop:disable Lint/RescueException
-      warn e.full_message(highlight: false)
-      exit!(1)
+  def hire(&work)
+    orders_out, orders_in = IO.pipe
+    answers_out, answers_in = IO.pipe
+    pid = Workload.forked do
+      orders_in.close
+      obey(orders_out, answers_in, &work)
     end
-    order_out.close
-    answer_in.close
-    [pid, order_in, answer_out]
+    orders_out.close
+    answers_in.close
+    @members << [pid, orders_in, answers_out]
+  end
+
+  def obey(orders, answers)
+    while (words = orders.gets&.chomp) && words != GO_HOME
+      answers.syswrite("#{JSON.generate(yield(words, orders))}\n")
+    end
   end
 end

@@ -41,17 +41,21 @@ module Workload
     times.times { Process.warmup }
   end
 
-  # Runs a child to its end. It leaves without finalization: what a process
-  # writes while it ends is not measured here.
-  def self.child
-    pid = fork do
+  # A child that leaves without finalization: what a process writes while it
+  # ends is not measured here.
+  def self.forked
+    fork do
       yield
       exit!(0)
     rescue Exception => e # rubocop:disable Lint/RescueException
       warn e.full_message(highlight: false)
       exit!(1)
     end
-    exit!(1) unless Process.wait2(pid).last.success?
+  end
+
+  # Runs a child to its end.
+  def self.child(&work)
+    exit!(1) unless Process.wait2(forked(&work)).last.success?
   end
 
   def self.now

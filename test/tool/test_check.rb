@@ -38,6 +38,17 @@ class TestCheck < Minitest::Test
     assert_equal ["output\n"], o.notes
   end
 
+  def test_examples_of_one_description_are_told_apart
+    path = "file=a_spec.rb#testcase=does it"
+    assert_equal %w[failed passed], outcome("test-spec", record(path, "FAILED"), record(path, "PASSED")).tests.values
+  end
+
+  def test_reads_what_btest_prints
+    output = "test_a.rb\n#1 test_a.rb:3 . 0.1\n#2 test_a.rb:3 warning: x\nF 0.1\n#3 test_b.rb:9 . 0.2\n\n#2 test_a.rb:3: \n no\nFAIL 1/3 tests failed\n"
+    assert_equal({ "test_a.rb line 3" => "passed", "test_a.rb line 3 (2)" => "failed", "test_b.rb line 9" => "passed" },
+                 btest_outcome(output, Struct.new(:success?).new(false)).tests)
+  end
+
   def with_expected(failures, counts)
     FileUtils.mkdir_p(@dir)
     File.write(File.join(@dir, "failures"), failures)

@@ -1,0 +1,90 @@
+# frozen_string_literal: true
+
+require_relative "address_space"
+
+# Says what the pages of a Ruby process are used for, without its help, so
+# that any ruby can be looked at.
+class PageKinds
+  ALL = ["GC pages", "malloc", "JIT code", "stacks", "files", "anonymous other"].freeze
+  # Where the kernel keeps the names of anonymous memory, Ruby gives them.
+  NAMES = { /heap_page/ => "GC pages", /yjit|rjit|jit_/i => "JIT code", /fiber|stack/i => "stacks" }.freeze
+  # A heap page begins at a multiple of its size, 16 KB at the least.
+  ALIGNMENT = 16 * 1024
+  LARGEST_HEAP_PAGE = 64 * 1024
+  # The guard below a stack, and the largest stack (the usual `ulimit -s`).
+  LARGEST_GUARD = 64 * 1024
+  LARGEST_STACK = 8 * 1024 * 1024
+
+  def initialize(space)
+    @space = space
+    @gc_pages = {}
+    find_gc_pages
+    @kinds = @space.mappings.each_with_index.to_h { |mapping, i| [mapping, kind_of(mapping, i)] }
+  end
+
+  # Number of OS pages that belong to heap pages.
+  def gc_page_count
+    @gc_pages.size
+  end
+
+  def of(address, mapping)
+    @gc_pages[address] ? "GC pages" : @kinds.fetch(mapping)
+  end
+
+  private
+
+  def kind_of(mapping, index)
+    below = index.zero? ? nil : @space.mappings[index - 1]
+    above = @space.mappings[index + 1]
+    below = nil unless below&.last == mapping.first
+    above = nil unless above&.first == mapping.last
+    return "files" if mapping.file
+    return "malloc" if mapping.name == "[heap]"
+    return "stacks" if mapping.name == "[stack]"
+    return named(mapping) unless mapping.unnamed?
+    # The JIT's reserve: some of it can be run, the rest stands beside it.
+    return "JIT code" if [mapping, below, above].any? { |one| one && one.unnamed? && !one.file && one.rights[2] == "x" }
+    return "stacks" if mapping.size <= LARGEST_STACK && guard?(below)
+    return "files" if below&.file && below.writable? # variables without a first value
+    return "malloc" if mapping.writable?
+
+    "anonymous other"
+  end
+
+  def named(mapping)
+    NAMES.find { |pattern, _| mapping.name.match?(pattern) }&.last || "anonymous other"
+  end
+
+  def guard?(mapping)
+    mapping && mapping.unnamed? && mapping.rights.start_with?("---") && mapping.size <= LARGEST_GUARD
+  end
+
+  # A heap page's first word points to its struct heap_page, which holds the
+  # page's address again and right after it that of the first slot. Other
+  # memory does not look like this by chance.
+  def find_gc_pages
+    @space.mappings.each do |mapping|
+      next if mapping.file || !mapping.unnamed? || !mapping.writable?
+
+      @space.each_page(mapping) do |address, _|
+        next unless (address % ALIGNMENT).zero? && !@gc_pages[address]
+
+        last = end_of_heap_page(address)
+        address.step(last - 1, AddressSpace::PAGE) { |page| @gc_pages[page] = true } if last
+      end
+    end
+  end
+
+  def end_of_heap_page(address)
+    header, = @space.words(address, 1)
+    return unless header && header != 0 && (header % 8).zero? && @space.mapping_of(header)&.writable?
+
+    struct = @space.words(header, 16) or return
+    back = struct.index(address) or return
+    first_slot = struct[back + 1].to_i
+    slot_size, slots = [struct[0]].pack("Q").unpack("SS")
+    last = first_slot + slot_size * slots
+    last if first_slot.between?(address, address + 2_048) && slot_size >= 16 && slots.positive? &&
+            last <= address + LARGEST_HEAP_PAGE
+  end
+end

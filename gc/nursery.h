@@ -1,0 +1,184 @@
+#ifndef COW_NURSERY_H
+#define COW_NURSERY_H
+
+/*
+ * nursery: how many free slots a forked child keeps for objects of its own.
+ *
+ * Job: CRuby keeps the free slots of a heap between ratios of ALL its slots
+ * (RUBY_GC_HEAP_FREE_SLOTS_MIN_RATIO, _GOAL_RATIO, _MAX_RATIO). A child of a
+ * big parent so takes up tens of MB between two collections, although what it
+ * keeps is tiny. This file says to how many slots a child applies the ratios
+ * instead: its basis.
+ *
+ * Algorithm: inherited objects do not count, so the basis is what they leave
+ * to the child, but not less than a floor:
+ *
+ *     own   = total - objects              slots the child can use
+ *     floor = max(least, slots / 64) / min_ratio
+ *     floor of a heap = max(its share of floor, floor / 8)
+ *     basis = min(total, max(own, floor))
+ *
+ * so that
+ *
+ *     never forked:         objects = 0,     basis = total    upstream's rule
+ *     small parent:         slots <= floor:  as if never forked
+ *     fresh child:          own small,       basis = floor
+ *     child that has grown: own -> total,    basis -> total   upstream's rule
+ *
+ * The floor is there because a collection costs the same however little it
+ * frees: its roots, and the metadata of every page, the inherited ones too
+ * (0.3 us a page; hence slots / 64). A nursery sized by what the child keeps
+ * would be collected all the time.
+ *
+ * Entry points: nursery_floor and nursery_inherit (at the fork, in the child),
+ * nursery_basis and nursery_min_free (wherever a ratio is applied),
+ * nursery_within_floor (when a heap has to grow), nursery_survived (at the end
+ * of a sweep), nursery_holes (when pages are given back), nursery_switch
+ * (RUBY_GC_FORK_NURSERY).
+ *
+ * Who writes this memory after a fork: the child, a few words a heap in its
+ * objspace, at the fork and when inherited objects die. Nothing lies in pages
+ * of objects.
+ *
+ * Knobs (environment):
+ *     RUBY_GC_FORK_NURSERY        1 (default): children size their nursery as
+ *                                 said here. 0: upstream's rule everywhere.
+ *     RUBY_GC_FORK_NURSERY_SLOTS  least, in slots: the free slots a child has
+ *                                 after a collection, even if it keeps nothing.
+ * The settings of upstream win: where RUBY_GC_HEAP_FREE_SLOTS, one of its
+ * ratios or RUBY_GC_HEAP_n_INIT_SLOTS is given, upstream's rule holds.
+ *
+ * All functions are pure but for the struct they are given.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Free slots of all heaps together that a child has after a collection. */
+#ifndef NURSERY_LEAST_SLOTS
+# define NURSERY_LEAST_SLOTS 32768
+#endif
+
+/* They are at least the inherited slots divided by this. */
+#ifndef NURSERY_INHERITED_SLOTS_PER_SLOT
+# define NURSERY_INHERITED_SLOTS_PER_SLOT 64
+#endif
+
+/* A heap's floor is at least the whole floor divided by this. */
+#ifndef NURSERY_HEAP_SHARES
+# define NURSERY_HEAP_SHARES 8
+#endif
+
+/*
+ * What one heap of a child had at the fork; all 0 in a process that was not
+ * forked, or whose parent was no bigger than the floor.
+ *
+ *     objects <= slots
+ */
+struct nursery_inheritance {
+    size_t objects; /* inherited and not known to be dead */
+    size_t slots;   /* slots of inherited pages */
+    size_t floor;   /* of this heap */
+};
+
+/* Slots of all heaps to which the ratios apply at least.
+ * pre: 0 < min_ratio <= 1 */
+static inline size_t
+nursery_floor(size_t least, size_t inherited_slots, double min_ratio)
+{
+    size_t for_inherited = inherited_slots / NURSERY_INHERITED_SLOTS_PER_SLOT;
+    double floor = (least > for_inherited ? least : for_inherited) / min_ratio;
+
+    return floor < (double)(SIZE_MAX / 2) ? (size_t)floor : SIZE_MAX / 2;
+}
+
+/* What a heap with +objects+ in +slots+ has at the fork; +all_slots+ and
+ * +floor+ are those of all heaps. Its share of the floor is its share of the slots, for a
+ * child makes about the kinds of objects that its parent made; but not less
+ * than an eighth, for it may also make others. */
+static inline struct nursery_inheritance
+nursery_inherit(size_t objects, size_t slots, size_t all_slots, size_t floor)
+{
+    struct nursery_inheritance inherited = { 0, 0, 0 };
+
+    if (all_slots <= floor || slots == 0) return inherited;
+
+    size_t share = (size_t)(floor * ((double)slots / (double)all_slots));
+    size_t least = floor / NURSERY_HEAP_SHARES;
+
+    inherited.objects = objects < slots ? objects : slots;
+    inherited.slots = slots;
+    inherited.floor = share > least ? share : least;
+    return inherited;
+}
+
+/* Slots of the heap that inherited objects do not take.
+ * The heap may have lost inherited pages since. */
+static inline size_t
+nursery_own(const struct nursery_inheritance *inherited, size_t total)
+{
+    return total > inherited->objects ? total - inherited->objects : 0;
+}
+
+/* Slots to which the ratios apply. */
+static inline size_t
+nursery_basis(const struct nursery_inheritance *inherited, size_t total)
+{
+    size_t own = nursery_own(inherited, total);
+    size_t basis = own > inherited->floor ? own : inherited->floor;
+
+    return basis < total ? basis : total;
+}
+
+/* Free slots a heap has at least after a collection. Never none: a heap that
+ * is full and neither grows nor asks for a full GC could not go on.
+ * Upstream wants a fifth of 10,000 slots here even of a heap that has but a
+ * few; a child collects before such a heap grows so far, so it would ask for a
+ * full GC again and again. */
+static inline size_t
+nursery_min_free(const struct nursery_inheritance *inherited, size_t total, double min_ratio)
+{
+    size_t slots = (size_t)(nursery_basis(inherited, total) * min_ratio);
+
+    return slots > 0 ? slots : 1;
+}
+
+/* Is the heap within its floor? Then it may grow without a full GC first: that
+ * would mark all that was inherited, and find little that is the child's. */
+static inline bool
+nursery_within_floor(const struct nursery_inheritance *inherited, size_t total)
+{
+    return nursery_own(inherited, total) < inherited->floor;
+}
+
+/* A sweep left +survivors+ objects: no more can be inherited ones. Afterwards
+ * the free slots of the heap are at most nursery_own. */
+static inline void
+nursery_survived(struct nursery_inheritance *inherited, size_t survivors)
+{
+    if (inherited->objects > survivors) inherited->objects = survivors;
+}
+
+/* Slots of inherited pages that no inherited object takes. They are free or
+ * not as the parent left them: giving back pages of the child's own because
+ * of them would send its objects into pages that are shared. */
+static inline size_t
+nursery_holes(const struct nursery_inheritance *inherited)
+{
+    return inherited->slots - inherited->objects;
+}
+
+/* The value of RUBY_GC_FORK_NURSERY. Returns false where it is neither of
+ * the two; +on+ is then left alone. Unset and empty mean the default. */
+static inline bool
+nursery_switch(const char *text, bool *on)
+{
+    if (text == NULL || text[0] == '\0') return true;
+    if ((text[0] != '0' && text[0] != '1') || text[1] != '\0') return false;
+
+    *on = text[0] == '1';
+    return true;
+}
+
+#endif /* COW_NURSERY_H */

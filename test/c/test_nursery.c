@@ -1,0 +1,246 @@
+/*
+ * The nursery's policy, by tables: cc -I../../gc test_nursery.c -lcmocka
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "nursery.h"
+
+#define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
+
+/* For rows of tables: names the row that failed. */
+#define ASSERT_ROW(row, got, expected) do { \
+    size_t got_ = (got), expected_ = (expected); \
+    if (got_ != expected_) fail_msg("row %zu: " #got " is %zu, not %zu", (row), got_, expected_); \
+} while (0)
+
+static void
+test_floor(void **state)
+{
+    static const struct { size_t least, inherited; double ratio; size_t floor; } rows[] = {
+        {     0,         0, 0.20,      0 },
+        {     1,         0, 1.00,      1 },
+        { 32768,         0, 0.20, 163840 },
+        { 32768,    700000, 0.20, 163840 },
+        /* 64 slots for one: the inherited heap begins to count */
+        { 32768,   2097152, 0.20, 163840 },
+        { 32768,   2097152 + 64, 0.20, 163845 },
+        { 32768,   4194304, 0.20, 327680 },
+        {     1,   6400000, 0.50, 200000 },
+        /* absurd settings do not wrap around */
+        { SIZE_MAX,      0, 0.20, SIZE_MAX / 2 },
+        { SIZE_MAX,      0, 1.00, SIZE_MAX / 2 },
+        { SIZE_MAX / 4,  0, 0.01, SIZE_MAX / 2 },
+    };
+
+    for (size_t i = 0; i < LENGTH(rows); i++) {
+        ASSERT_ROW(i, nursery_floor(rows[i].least, rows[i].inherited, rows[i].ratio), rows[i].floor);
+    }
+}
+
+static void
+test_inherit(void **state)
+{
+    static const struct { size_t objects, slots, all, floor; struct nursery_inheritance expected; } rows[] = {
+        /* a parent no bigger than the floor: as if never forked */
+        {    0,    0,      0, 1000, {   0,    0,   0 } },
+        {  900, 1000,   1000, 1000, {   0,    0,   0 } },
+        {  900, 1000,    999, 1000, {   0,    0,   0 } },
+        {  900, 1000,   1001, 1000, { 900, 1000, 999 } },
+        /* a heap without pages inherits nothing */
+        {    0,    0,  10000, 1000, {   0,    0,   0 } },
+        /* shares of the floor */
+        { 5000, 5000,  10000, 1000, { 5000, 5000, 500 } },
+        { 7000, 8000,  10000, 1000, { 7000, 8000, 800 } },
+        { 1250, 1250,  10000, 1000, { 1250, 1250, 125 } },
+        {    9,   10,  10000, 1000, {    9,   10, 125 } },
+        /* counts that are off (several Ractors) never give more objects than slots */
+        { 1001, 1000,  10000, 1000, { 1000, 1000, 125 } },
+        { SIZE_MAX, 1000, 10000, 1000, { 1000, 1000, 125 } },
+        /* no floor at all */
+        {   10,   20,     30,    0, {   10,   20,   0 } },
+    };
+
+    for (size_t i = 0; i < LENGTH(rows); i++) {
+        struct nursery_inheritance got = nursery_inherit(rows[i].objects, rows[i].slots, rows[i].all, rows[i].floor);
+        ASSERT_ROW(i, got.objects, rows[i].expected.objects);
+        ASSERT_ROW(i, got.slots, rows[i].expected.slots);
+        ASSERT_ROW(i, got.floor, rows[i].expected.floor);
+    }
+}
+
+static void
+test_basis(void **state)
+{
+    static const struct {
+        struct nursery_inheritance inherited;
+        size_t total, own, basis;
+        bool within_floor;
+    } rows[] = {
+        /* never forked: upstream's rule */
+        { {    0,    0,   0 },     0,     0,     0, false },
+        { {    0,    0,   0 },     1,     1,     1, false },
+        { {    0,    0,   0 }, 10000, 10000, 10000, false },
+        /* a fresh child: the floor */
+        { { 9000, 9000, 500 },  9000,     0,   500, true },
+        { { 9000, 9100, 500 },  9100,   100,   500, true },
+        /* around the floor */
+        { { 9000, 9000, 500 },  9499,   499,   500, true },
+        { { 9000, 9000, 500 },  9500,   500,   500, false },
+        { { 9000, 9000, 500 },  9501,   501,   501, false },
+        /* a child that has grown: towards upstream's rule */
+        { { 9000, 9000, 500 }, 900000, 891000, 891000, false },
+        /* a heap smaller than its floor has no more slots than it has */
+        { {    9,   10, 500 },    10,     1,    10, true },
+        { {    9,   10, 500 },     0,     0,     0, true },
+        /* inherited pages were given back */
+        { { 9000, 9000, 500 },  8000,     0,   500, true },
+        { { 9000, 9000, 500 },   400,     0,   400, true },
+    };
+
+    for (size_t i = 0; i < LENGTH(rows); i++) {
+        ASSERT_ROW(i, nursery_own(&rows[i].inherited, rows[i].total), rows[i].own);
+        ASSERT_ROW(i, nursery_basis(&rows[i].inherited, rows[i].total), rows[i].basis);
+        ASSERT_ROW(i, nursery_within_floor(&rows[i].inherited, rows[i].total), rows[i].within_floor);
+    }
+}
+
+static void
+test_min_free(void **state)
+{
+    static const struct { struct nursery_inheritance inherited; size_t total; double ratio; size_t free; } rows[] = {
+        { { 9000, 9000, 500 },   9000, 0.20,    100 },
+        { { 9000, 9000, 500 }, 109000, 0.20,  20000 },
+        { { 9000, 9000, 500 }, 109000, 1.00, 100000 },
+        /* never none */
+        { { 9000, 9000,   0 },   9000, 0.20,      1 },
+        { {    3,    3,   4 },      3, 0.20,      1 },
+        { {    0,    0,   0 },      0, 0.20,      1 },
+    };
+
+    for (size_t i = 0; i < LENGTH(rows); i++) {
+        ASSERT_ROW(i, nursery_min_free(&rows[i].inherited, rows[i].total, rows[i].ratio), rows[i].free);
+    }
+}
+
+static void
+test_survived(void **state)
+{
+    static const struct { size_t objects, survivors, expected, holes; } rows[] = {
+        { 900, 1000, 900, 100 },
+        { 900,  900, 900, 100 },
+        { 900,  899, 899, 101 },
+        { 900,    0,   0, 1000 },
+        {   0,    0,   0, 1000 },
+        {   0,   10,   0, 1000 },
+    };
+
+    for (size_t i = 0; i < LENGTH(rows); i++) {
+        struct nursery_inheritance inherited = { rows[i].objects, 1000, 50 };
+
+        nursery_survived(&inherited, rows[i].survivors);
+        ASSERT_ROW(i, inherited.objects, rows[i].expected);
+        ASSERT_ROW(i, nursery_holes(&inherited), rows[i].holes);
+    }
+}
+
+/* What holds for every heap after a sweep, whatever it inherited:
+ *
+ *     free <= own <= basis <= total
+ *     total <= floor, or not forked: basis = total
+ */
+static void
+test_invariants(void **state)
+{
+    static const size_t sizes[] = { 0, 1, 2, 63, 64, 65, 408, 1638, 10000, 163839, 163840, 163841, 700000, 12000000 };
+
+    for (size_t s = 0; s < LENGTH(sizes); s++) {
+        for (size_t o = 0; o <= s; o++) {
+            for (size_t f = 0; f < LENGTH(sizes); f++) {
+                for (size_t t = 0; t < LENGTH(sizes); t++) {
+                    size_t total = sizes[t];
+                    struct nursery_inheritance inherited = nursery_inherit(sizes[o], sizes[s], sizes[s] * 2, sizes[f]);
+
+                    for (size_t v = 0; v < LENGTH(sizes) && sizes[v] <= total; v++) {
+                        size_t free = total - sizes[v];
+
+                        nursery_survived(&inherited, sizes[v]);
+                        size_t own = nursery_own(&inherited, total), basis = nursery_basis(&inherited, total);
+
+                        assert_true(inherited.objects <= inherited.slots);
+                        assert_true(free <= own);
+                        assert_true(own <= basis);
+                        assert_true(basis <= total);
+                        if (inherited.slots == 0 || total <= inherited.floor) assert_true(basis == total);
+                        assert_true(nursery_min_free(&inherited, total, 0.2) >= 1);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* As a child grows beyond what it inherited, its basis nears all its slots. */
+static void
+test_grown_child_nears_upstream(void **state)
+{
+    struct nursery_inheritance inherited = nursery_inherit(600000, 620000, 620000, 163840);
+    size_t before = nursery_basis(&inherited, 620000);
+
+    assert_int_equal(before, 163840);
+    for (size_t total = 620000; total < 64 * 620000UL; total *= 2) {
+        size_t basis = nursery_basis(&inherited, total);
+
+        assert_true(basis >= before);
+        assert_true(total - basis <= inherited.objects);
+        before = basis;
+    }
+    assert_true(before > 32 * 620000UL * 96 / 100);
+}
+
+static void
+test_switch(void **state)
+{
+    static const struct { const char *text; bool good, on_if_on, on_if_off; } rows[] = {
+        { NULL,  true,  true,  false },
+        { "",    true,  true,  false },
+        { "0",   true,  false, false },
+        { "1",   true,  true,  true },
+        { "2",   false, true,  false },
+        { "00",  false, true,  false },
+        { "10",  false, true,  false },
+        { "1 ",  false, true,  false },
+        { " 1",  false, true,  false },
+        { "-1",  false, true,  false },
+        { "yes", false, true,  false },
+    };
+
+    for (size_t i = 0; i < LENGTH(rows); i++) {
+        bool on = true, off = false;
+
+        ASSERT_ROW(i, nursery_switch(rows[i].text, &on), rows[i].good);
+        ASSERT_ROW(i, nursery_switch(rows[i].text, &off), rows[i].good);
+        ASSERT_ROW(i, on, rows[i].on_if_on);
+        ASSERT_ROW(i, off, rows[i].on_if_off);
+    }
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_floor),
+        cmocka_unit_test(test_inherit),
+        cmocka_unit_test(test_basis),
+        cmocka_unit_test(test_min_free),
+        cmocka_unit_test(test_survived),
+        cmocka_unit_test(test_invariants),
+        cmocka_unit_test(test_grown_child_nears_upstream),
+        cmocka_unit_test(test_switch),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
