@@ -31,6 +31,8 @@ class Gc < Benchmark
     measured = Measured.run(build, "gc", *kase.arguments)
     Outcome.new(values: { time: measured.looks["end"].seconds, gc_time: measured.result["gc"]["time"], peak: mb(measured.peak) },
                 raw: raw(measured))
+  rescue Measured::Failed => e
+    e.message.include?("(LoadError)") ? raise(Skip, "a library is missing: #{e.message}") : raise
   end
 
   private

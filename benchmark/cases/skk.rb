@@ -37,7 +37,7 @@ class Skk < Benchmark
                                                       answer: seconds.sum.fdiv(seconds.size) * 1_000_000)
     { "served" => "longest while serving", "collected" => "one full GC" }.each do |part, name|
       %w[time marking_time sweeping_time].zip(["", ", mark", ", sweep"]) do |key, suffix|
-        values[:gc]["#{kase.label}, #{name}#{suffix}"] = measured.result[part].map { |worker| worker[key] }.max
+        values[:gc]["#{kase.label}, #{name}#{suffix}"] = measured.result[part].filter_map { |worker| worker[key] }.max
       end
     end
     Outcome.new(values: values, raw: raw(measured))
@@ -63,28 +63,43 @@ class Skk < Benchmark
   # The seconds of each look-up. The clients are threads of the observer, the
   # same for all builds.
   def answers(port, number)
-    clients = Array.new(CLIENTS) { |i| Thread.new { ask(port, number, Random.new(i)) } }
+    sockets = connect(port)
+    clients = sockets.each_with_index.map { |socket, i| Thread.new { ask(socket, number, Random.new(i)) } }
     clients.each { |client| client.report_on_exception = false }
     clients.flat_map(&:value)
+  rescue SystemCallError => e
+    raise Measured::Failed, "skk: #{e.message}"
   ensure
     clients&.each(&:kill)
+    sockets&.each(&:close)
   end
 
-  def ask(port, number, random)
-    socket = TCPSocket.new("127.0.0.1", port)
-    socket.setsockopt(Socket::IPPROTO_TCP, Socket::TCP_NODELAY, true)
+  # As the processes race for a connection, one might get many clients: those
+  # too many try again, so that all builds are measured with the same share.
+  def connect(port)
+    taken = Hash.new { |hash, worker| hash[worker] = [] }
+    1_000.times do
+      socket = TCPSocket.new("127.0.0.1", port)
+      socket.setsockopt(Socket::IPPROTO_TCP, Socket::TCP_NODELAY, true)
+      socket.write("3\n")
+      worker = socket.gets
+      taken[worker].size < CLIENTS / WORKERS ? taken[worker] << socket : socket.close
+      return taken.values.flatten if taken.values.sum(&:size) == CLIENTS
+    end
+    raise Measured::Failed, "skk: some of the #{WORKERS} processes take no clients"
+  end
+
+  def ask(socket, number, random)
     Array.new(number) do
       code = codes[random.rand(codes.size)]
-      started = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      started = Clock.now
       socket.write("1#{code} \n")
       answer = socket.gets
-      seconds = Process.clock_gettime(Process::CLOCK_MONOTONIC) - started
+      seconds = Clock.now - started
       raise Measured::Failed, "skk: #{code} was answered #{answer.inspect}" unless answer&.start_with?("1/")
 
       seconds
     end
-  ensure
-    socket&.close
   end
 
   def codes

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "memory"
+
 # The memory of another process, page by page, as the kernel shows it.
 class AddressSpace
   Unreadable = Class.new(StandardError)
@@ -18,7 +20,6 @@ class AddressSpace
   end
 
   PAGE = 4_096
-  MAPS = /^(\h+)-(\h+) (\S{4}) \h+ \S+ (\d+) *(.*)$/
   # Bits of an entry of /proc/PID/pagemap.
   PRESENT = 1 << 63
   FILE_PAGE = 1 << 61
@@ -39,10 +40,11 @@ class AddressSpace
 
   # Private mappings only: what a fork can share and lose.
   def self.parse(maps)
-    maps.scan(MAPS).filter_map do |first, last, rights, inode, name|
-      next if !rights.end_with?("p") || name.match?(/\A\[v/)
+    maps.each_line.filter_map do |line|
+      found = Memory::MAPPING.match(line)
+      next if !found[:rights].end_with?("p") || found[:name].start_with?("[v")
 
-      Mapping.new(first.to_i(16), last.to_i(16), rights, name, inode != "0")
+      Mapping.new(found[:first].to_i(16), found[:last].to_i(16), found[:rights], found[:name], found[:inode] != "0")
     end
   end
 

@@ -61,10 +61,10 @@ module Chart
   Bars = Struct.new(:name, :title, :y_title, :series, :rows) do
     def draw(directory)
       path = File.join(directory, "#{name}.svg")
-      data = rows.map { |label, numbers| [Chart.quote(label), *numbers.map { |number| number || "NaN" }] }
+      data = rows.map { |label, numbers| [Chart.quote(label.tr('"', "'")), *numbers.map { |number| number || "NaN" }] }
       plots = series.each_with_index.map { |label, i| "$bars using #{i + 2}:xtic(1) title #{Chart.quote(label)}" }
       Chart.draw(path, <<~GNUPLOT)
-        #{Chart.head(path, title, 240 + 60 * rows.size, 480)}
+        #{Chart.head(path, title, 400 + 60 * rows.size, 480)}
         set ylabel #{Chart.quote(y_title)}
         set style data histogram
         set style fill solid 0.8 border

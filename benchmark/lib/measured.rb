@@ -4,12 +4,15 @@ require "fileutils"
 require "io/wait"
 require "json"
 require "tmpdir"
+require_relative "clock"
 require_relative "memory"
 
 # A measured program: started, watched and, whatever happens, stopped, each of
 # its processes by its own number.
 class Measured
   Failed = Class.new(StandardError)
+  # Seconds that killed processes may take to be gone.
+  LAST_WAIT = 10
   WORKLOADS = File.expand_path("../workloads", __dir__)
 
   # One look at the process tree: the first process, and the others.
@@ -43,7 +46,7 @@ class Measured
 
   def initialize(build, workload, arguments, timeout)
     @name = "#{workload} on #{build.name}"
-    @deadline = now + timeout
+    @deadline = Clock.now + timeout
     @timeout = timeout
     @looks = {}
     @result = {}
@@ -51,9 +54,9 @@ class Measured
     @log = File.join(@directory, "stderr")
     input, @orders = IO.pipe
     @events, output = IO.pipe
-    @started = now
+    @started = Clock.now
     # A group of its own: an interrupt at the terminal is for the observer.
-    @pid = Process.spawn(build.environment, build.path, File.join(WORKLOADS, "#{workload}.rb"), *arguments.map(&:to_s),
+    @pid = Process.spawn(build.environment, build.path, File.expand_path("#{workload}.rb", WORKLOADS), *arguments.map(&:to_s),
                          in: input, out: output, err: @log, chdir: @directory, pgroup: true)
   ensure
     input&.close
@@ -74,18 +77,19 @@ class Measured
     end
     Process.wait(@pid)
     @pid = nil
-    @wall = now - @started
+    @wall = Clock.now - @started
     raise Failed, "#{@name}: ended with #{$?}: #{complaint}" unless $?.success?
   end
 
-  # Stops what is left of the tree. The first process is halted before the
-  # others are listed, so that it makes no new ones.
+  # Stops what is left of the group. The first process is halted before the
+  # others are listed, so that it makes no new ones. All of them hold the pipe
+  # of events: its end says that they are gone.
   def stop
     if @pid
-      Process.kill(:STOP, @pid)
-      Memory.tree(@pid).reverse_each { |pid| kill(pid) }
+      kill(:STOP)
+      Memory.group(@pid).each { |pid| kill(:KILL, pid) }
+      @events.wait_readable(LAST_WAIT) && @events.read
       Process.wait(@pid)
-      @pid = nil
     end
     [@orders, @events].each(&:close)
     FileUtils.remove_entry(@directory)
@@ -94,10 +98,12 @@ class Measured
   private
 
   def look
-    seconds = now - @started
+    seconds = Clock.now - @started
     parent, *workers = Memory.tree(@pid).map { |pid| Memory.sample(pid).merge("pid" => pid) }
     parent["peak"] = Memory.peak(@pid)
     Look.new(seconds: seconds, parent: parent, workers: workers)
+  rescue Errno::ENOENT, Errno::ESRCH
+    raise Failed, "#{@name}: a process ended early: #{complaint}"
   end
 
   def answer
@@ -106,12 +112,10 @@ class Measured
     raise Failed, "#{@name}: ended early: #{complaint}"
   end
 
-  # The programs speak in whole lines and wait for the answer, so a buffered
-  # read never hides the next line from select.
   def next_line
     @buffer ||= +""
     until (line = @buffer.slice!(/\A.*\n/))
-      rest = @deadline - now
+      rest = @deadline - Clock.now
       raise Failed, "#{@name}: no end after #{@timeout} s" if rest <= 0 || !@events.wait_readable(rest)
 
       @buffer << @events.readpartial(1 << 16)
@@ -127,13 +131,9 @@ class Measured
     (lines.grep(/Error\)|error:/i).first(1) + lines.last(1)).uniq.join(" | ")
   end
 
-  def kill(pid)
-    Process.kill(:KILL, pid)
+  def kill(signal, pid = @pid)
+    Process.kill(signal, pid)
   rescue Errno::ESRCH
     nil
-  end
-
-  def now
-    Process.clock_gettime(Process::CLOCK_MONOTONIC)
   end
 end

@@ -4,7 +4,7 @@
 module Memory
   FIELDS = %w[Rss Pss Private_Dirty Private_Clean Shared_Dirty Shared_Clean AnonHugePages Swap].freeze
   FIELD = /^(#{FIELDS.join("|")}):\s+(\d+) kB$/
-  MAPPING = /^\h+-\h+ (?<rights>\S{4}) \h+ \S+ (?<inode>\d+) *(?<name>.*)$/
+  MAPPING = /^(?<first>\h+)-(?<last>\h+) (?<rights>\S{4}) \h+ \S+ (?<inode>\d+) *(?<name>.*)$/
 
   # One process, from smaps_rollup, and with +mappings+ by mapping, from smaps.
   def self.sample(pid, mappings: true)
@@ -42,20 +42,27 @@ module Memory
   # +pid+ and all its descendants, parents before their children.
   def self.tree(pid)
     children = Hash.new { |hash, parent| hash[parent] = [] }
-    Dir.children("/proc").grep(/\A\d+\z/).each do |entry|
-      parent = parent_of(entry)
-      children[parent] << entry.to_i if parent
-    end
+    each_process { |process, parent, _| children[parent] << process }
     found = [pid]
     found.each { |known| found.concat(children[known]) }
   end
 
-  def self.parent_of(pid)
-    # The name, in brackets, may hold anything.
-    stat = File.read("/proc/#{pid}/stat").rpartition(")").last.split
-    stat[1].to_i unless stat[0] == "Z"
-  rescue Errno::ENOENT, Errno::ESRCH
-    nil
+  # The members of a process group.
+  def self.group(number)
+    found = []
+    each_process { |process, _, group| found << process if group == number }
+    found
+  end
+
+  # Yields number, parent and group of each process that has not ended.
+  def self.each_process
+    Dir.children("/proc").grep(/\A\d+\z/).each do |entry|
+      # The name, in brackets, may hold anything.
+      state, parent, group = File.read("/proc/#{entry}/stat").rpartition(")").last.split
+      yield entry.to_i, parent.to_i, group.to_i unless state == "Z"
+    rescue Errno::ENOENT, Errno::ESRCH
+      next
+    end
   end
 
   # The highest resident size so far.

@@ -11,6 +11,7 @@ class PageKinds
   # A heap page begins at a multiple of its size, 16 KB at the least.
   ALIGNMENT = 16 * 1024
   LARGEST_HEAP_PAGE = 64 * 1024
+  LARGEST_HEAD = 2_048
   # The guard below a stack, and the largest stack (the usual `ulimit -s`).
   LARGEST_GUARD = 64 * 1024
   LARGEST_STACK = 8 * 1024 * 1024
@@ -59,9 +60,10 @@ class PageKinds
     mapping && mapping.unnamed? && mapping.rights.start_with?("---") && mapping.size <= LARGEST_GUARD
   end
 
-  # A heap page's first word points to its struct heap_page, which holds the
-  # page's address again and right after it that of the first slot. Other
-  # memory does not look like this by chance.
+  # A heap page's first word points to its struct heap_page, which begins with
+  # the size and the number of its slots and holds, after some pointers, the
+  # address of the first slot, near the page's head. Other memory does not look
+  # like this by chance.
   def find_gc_pages
     @space.mappings.each do |mapping|
       next if mapping.file || !mapping.unnamed? || !mapping.writable?
@@ -80,11 +82,9 @@ class PageKinds
     return unless header && header != 0 && (header % 8).zero? && @space.mapping_of(header)&.writable?
 
     struct = @space.words(header, 16) or return
-    back = struct.index(address) or return
-    first_slot = struct[back + 1].to_i
+    first_slot = struct.find { |word| word.between?(address + 8, address + LARGEST_HEAD) } or return
     slot_size, slots = [struct[0]].pack("Q").unpack("SS")
     last = first_slot + slot_size * slots
-    last if first_slot.between?(address, address + 2_048) && slot_size >= 16 && slots.positive? &&
-            last <= address + LARGEST_HEAP_PAGE
+    last if slot_size >= 16 && slots.positive? && last <= address + LARGEST_HEAP_PAGE
   end
 end

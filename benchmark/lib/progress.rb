@@ -1,11 +1,13 @@
 # frozen_string_literal: true
 
+require_relative "clock"
+
 # What runs now, for a person who waits: one line that changes on a terminal,
 # a line each elsewhere.
 class Progress
   def initialize(out = $stderr)
     @out = out
-    @started = now
+    @started = Clock.now
   end
 
   # A round of +total+ runs begins.
@@ -34,12 +36,6 @@ class Progress
   end
 
   def elapsed
-    format("%d:%02d", *(now - @started).to_i.divmod(60))
-  end
-
-  private
-
-  def now
-    Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    format("%d:%02d", *(Clock.now - @started).to_i.divmod(60))
   end
 end

@@ -14,27 +14,28 @@ class Report
     @builds = builds
     @benchmarks = benchmarks
     @samples = runner.samples
-    @skipped = runner.skipped
+    @omissions = runner.omissions
   end
 
+  # Whether something went wrong, or nothing was measured at all.
   def failed?
-    @samples.empty?
+    @samples.empty? || @omissions.any? { |omission| omission.word == "failed" }
   end
 
   def text
-    [*head, "", *tables.map(&:to_text), *skipped_lines].join("\n") << "\n"
+    [*head, "", *tables.map(&:to_text), *@omissions].join("\n") << "\n"
   end
 
   def markdown
     list = head.map { |line| "- #{line}" }.join("\n")
-    ["# Benchmarks", "", list, "", *tables.map(&:to_markdown), *skipped_lines.map { |line| "- #{line}" }].join("\n") << "\n"
+    ["# Benchmarks", "", list, "", *tables.map(&:to_markdown), *@omissions.map { |omission| "- #{omission}" }].join("\n") << "\n"
   end
 
   # Writes all files and gives their names; a picture that cannot be drawn is
   # told to the block.
   def write(directory)
     raw = { format: FORMAT, machine: @facts, builds: @builds.map(&:to_h),
-            samples: @samples.map { |sample| sample.to_h.merge(outcome: sample.outcome.to_h) }, skipped: @skipped.map(&:to_h) }
+            samples: @samples.map { |sample| sample.to_h.merge(outcome: sample.outcome.to_h) }, omissions: @omissions.map(&:to_h) }
     files = { "results.json" => JSON.generate(raw) << "\n", "tables.md" => markdown }.map do |name, content|
       File.join(directory, name).tap { |path| File.write(path, content) }
     end
@@ -62,10 +63,6 @@ class Report
     end
     ["#{@facts[:date]}, commit #{@facts[:commit] || "none"}", machine, *builds,
      "medians; ratio: to #{@builds.first.name}, pair by pair, median, with the least and the greatest as spread"]
-  end
-
-  def skipped_lines
-    @skipped.map { |skip| "skipped: #{skip.what}: #{skip.reason}" }
   end
 
   # Yields each metric with its rows: { label => { build => { run => number } } }.

@@ -1,20 +1,26 @@
 # frozen_string_literal: true
 
 require_relative "benchmark"
+require_relative "clock"
 
 # Runs the benchmarks in rounds: in each, every case on all builds in turn, so
 # that a pair of runs stands close together in time. The first round is run
 # whole; the others only as far as the time goes.
 class Runner
   Sample = Struct.new(:benchmark, :case, :build, :run, :outcome, keyword_init: true)
-  Skipped = Struct.new(:what, :reason)
+  # Not measured: +word+ is "skipped" (something is missing here) or "failed".
+  Omission = Struct.new(:word, :what, :reason) do
+    def to_s
+      "#{word}: #{what}: #{reason}"
+    end
+  end
   Entry = Struct.new(:benchmark, :case, :builds, :seconds) do
     def name
       "#{benchmark.class.title}: #{self.case.label}"
     end
   end
 
-  attr_reader :samples, :skipped
+  attr_reader :samples, :omissions
 
   def initialize(builds, benchmarks, options, progress)
     @builds = builds
@@ -23,16 +29,16 @@ class Runner
     @seconds = options.minutes * 60
     @progress = progress
     @samples = []
-    @skipped = []
+    @omissions = []
   end
 
   def run
-    started = now
+    started = Clock.now
     plan = @benchmarks.flat_map { |benchmark| entries(benchmark) }
     1.upto(@rounds) do |round|
-      plan = plan.select { |entry| fits?(entry, now - started) }
+      plan = plan.select { |entry| fits?(entry, Clock.now - started) }
       @progress.round(round, plan.sum { |entry| entry.builds.size })
-      plan = plan.select { |entry| fits?(entry, now - started) && run_case(entry, round) }
+      plan = plan.select { |entry| fits?(entry, Clock.now - started) && run_case(entry, round) }
     end
   end
 
@@ -40,11 +46,11 @@ class Runner
 
   def entries(benchmark)
     benchmark.ready
-    skip(benchmark.class.title, benchmark.left_out) if benchmark.left_out
+    omit("skipped", benchmark.class.title, benchmark.left_out) if benchmark.left_out
     builds = @builds.reject { |build| build.memory_only? && benchmark.class::SPEED_ONLY }
     benchmark.cases.map { |kase| Entry.new(benchmark, kase, builds, 0) }
   rescue Benchmark::Skip => e
-    skip(benchmark.class.title, e.message)
+    omit("skipped", benchmark.class.title, e.message)
     []
   end
 
@@ -58,28 +64,24 @@ class Runner
     free = Memory.available / 1024
     raise Benchmark::Skip, "needs #{entry.case.needs} MB of memory, #{free} MB are free" if free < entry.case.needs
 
-    started = now
+    started = Clock.now
     outcomes = entry.builds.to_h do |build|
       @progress.start("#{entry.name}, #{build.name}")
       [build, entry.benchmark.measure(build, entry.case)]
     end
-    entry.seconds = now - started
+    entry.seconds = Clock.now - started
     outcomes.each do |build, outcome|
       @samples << Sample.new(benchmark: entry.benchmark.class.title, case: entry.case.label, build: build.name, run: round,
                              outcome: outcome)
     end
     true
   rescue Benchmark::Skip, Measured::Failed => e
-    skip(entry.name, e.message)
+    omit(e.is_a?(Benchmark::Skip) ? "skipped" : "failed", entry.name, e.message)
     false
   end
 
-  def skip(what, reason)
-    @skipped << Skipped.new(what, reason)
-    @progress.say("skipped: #{what}: #{reason}")
-  end
-
-  def now
-    Process.clock_gettime(Process::CLOCK_MONOTONIC)
+  def omit(word, what, reason)
+    @omissions << Omission.new(word, what, reason)
+    @progress.say(@omissions.last.to_s)
   end
 end

@@ -16,7 +16,7 @@ class Application
 
   def initialize
     @prices = (0...20_000).to_h { |i| ["item-#{i}", { "price" => i * 3, "name" => "item number #{i}", "stock" => i % 17 }] }
-    @orders = Array.new(200) { |i| JSON.generate(id: i, lines: Array.new(12) { |k| { item: "item-#{(i * 97 + k * 31) % 20_000}", count: k } }) }
+    @orders = Array.new(200) { |i| JSON.generate(id: i, lines: Array.new(48) { |k| { item: "item-#{(i * 97 + k * 31) % 20_000}", count: k } }) }
     @sessions = {}
     ERB.new(TEMPLATE).def_method(Application, "page(title, rows)")
   end

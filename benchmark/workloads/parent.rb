@@ -4,7 +4,8 @@
 # objects, about 6,000 live slots a MB. Much of it has grown since it was made,
 # so that compacting finds a better slot for it in another heap; and there are
 # holes, because of what a boot makes, most dies at once and some when the boot
-# is over.
+# is over. A dynamic symbol keeps its name alive until it is itself swept, so it
+# takes two collections to be rid of both.
 module Parent
   UNITS_PER_MB = 305
 

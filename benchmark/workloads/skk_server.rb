@@ -25,8 +25,8 @@ end
 # One process of a SKK server: it shares the listening socket with others and
 # serves many clients at a time. A request is a line, "1CODE "; the answer is
 # "1/PLACE/", or the request with 4 in front where the code is not known.
-# "2" asks for the version, "0" ends the connection. What is not understood
-# gets "0", the protocol's error.
+# "2" asks for the version, "3" who serves (here the process), "0" ends the
+# connection. What is not understood gets "0", the protocol's error.
 class SkkServer
   LONGEST_LINE = 1_024
   VERSION = "cow-skk.1 "
@@ -38,7 +38,7 @@ class SkkServer
     @listener = listener
     @after_round = after_round
     @clients = {}.compare_by_identity
-    @chunk = +""
+    @chunk = "".b
     @answered = 0
   end
 
@@ -59,7 +59,7 @@ class SkkServer
 
   def accept
     client = @listener.accept_nonblock(exception: false)
-    @clients[client] = +"" unless client == :wait_readable # another process was faster
+    @clients[client] = "".b unless client == :wait_readable # another process was faster
   rescue Errno::ECONNABORTED, Errno::ECONNRESET
     nil
   end
@@ -91,6 +91,7 @@ class SkkServer
     when 0x30 then nil
     when 0x31 then look_up(line)
     when 0x32 then "#{VERSION}\n"
+    when 0x33 then "#{Process.pid} \n"
     else ERROR
     end
   end

@@ -1,0 +1,31 @@
+# frozen_string_literal: true
+
+# What the tests of the benchmarks share. They run on any ruby from 3.1 on;
+# what they measure is COW_RUBY or RUBY, or else the ruby that runs them.
+require "minitest/autorun"
+require "open3"
+require "rbconfig"
+require "timeout"
+require "tmpdir"
+
+module BenchmarkTest
+  BENCHMARK = File.expand_path("../../benchmark", __dir__)
+  RUBY = ENV["COW_RUBY"] || ENV["RUBY"] || RbConfig.ruby
+
+  def self.load(name)
+    require File.join(BENCHMARK, name)
+  end
+
+  # Runs a program of benchmark/ on this ruby; gives its output, errors and status.
+  def command(name, *arguments)
+    Timeout.timeout(300) { Open3.capture3(RbConfig.ruby, File.join(BENCHMARK, name), *arguments.map(&:to_s)) }
+  end
+
+  # It ends with status 2 and one line that says +expected+.
+  def assert_refused(expected, name, *arguments)
+    _, errors, status = command(name, *arguments)
+    assert_equal 2, status.exitstatus, errors
+    assert_equal 1, errors.lines.size, errors
+    assert_match expected, errors
+  end
+end

@@ -1,0 +1,113 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+BenchmarkTest.load("lib/faults")
+BenchmarkTest.load("lib/lost_pages")
+require "json"
+
+class TestPages < Minitest::Test
+  include BenchmarkTest
+
+  # Runs +script+ on the measured ruby, which prints a line when it is ready
+  # and then waits; gives the lines of that moment.
+  def at_rest(script)
+    Open3.popen3(RUBY, "-e", "$stdout.sync = true\n#{script}") do |input, output, errors, thread|
+      line = output.gets
+      flunk errors.read unless line
+      yield thread.pid, line.chomp
+      input.close
+    end
+  end
+
+  def space_of(pid)
+    AddressSpace.new(pid)
+  rescue AddressSpace::Unreadable => e
+    skip e.message
+  end
+
+  def test_maps
+    mappings = AddressSpace.parse(<<~MAPS)
+      1000-3000 rw-p 00000000 00:00 0
+      3000-4000 r-xp 00000000 fe:00 77                         /a b.so
+      5000-6000 rw-s 00000000 00:00 0                          /dev/zero
+      7000-8000 rw-p 00000000 00:00 0                          [heap]
+      9000-a000 r--p 00000000 00:00 0                          [vvar]
+    MAPS
+    assert_equal [[0x1000, 0x3000, "", false], [0x3000, 0x4000, "/a b.so", true], [0x7000, 0x8000, "[heap]", false]],
+                 mappings.map { |mapping| [mapping.first, mapping.last, mapping.name, mapping.file] }
+  end
+
+  # Every object that ObjectSpace knows stands on a page that was recognised.
+  def test_gc_pages_are_recognised_from_outside
+    script = <<~'RUBY'
+      require "objspace"
+      kept = Array.new(50_000) { |i| ["s#{i}", i % 3 == 0 ? "x" * 300 : [i]] }
+      file = ObjectSpace.dump_all(output: :file)
+      # Shapes are listed too; they are no objects.
+      addresses = File.foreach(file.path).filter_map { |line| line[/"address":"0x(\h+)"/, 1]&.to_i(16) unless line.include?('"SHAPE"') }
+      puts [GC.stat(:heap_allocated_pages) * GC::INTERNAL_CONSTANTS.fetch(:HEAP_PAGE_SIZE, 16_384) / 4_096, *addresses.map { |address| address & -4096 }.uniq].join(" ")
+      gets
+    RUBY
+    at_rest(script) do |pid, line|
+      space = space_of(pid)
+      kinds = PageKinds.new(space)
+      allocated, *pages = line.split.map(&:to_i)
+      assert_operator pages.size, :>, 500
+      missed = pages.reject { |page| kinds.of(page, space.mapping_of(page)) == "GC pages" }
+      assert_equal 0, missed.size
+      # And nothing else; the last words before the rest may have made some more.
+      assert_in_delta allocated, kinds.gc_page_count, allocated / 20
+    end
+  end
+
+  def test_lost_and_own_pages_and_who_wrote
+    script = <<~'RUBY'
+      inherited = "x" * (8 << 20)
+      ready, say = IO.pipe
+      child = fork do
+        gets_one = $stdin.sysread(3)
+        (0...inherited.bytesize).step(4096) { |at| inherited.setbyte(at, 121) if at < 4 << 20 }
+        own = "y" * (6 << 20)
+        say.puts
+        ready.close
+        $stdin.sysread(3)
+      end
+      puts child
+      Process.wait(child)
+    RUBY
+    at_rest(script.sub("gets_one = $stdin.sysread(3)", "")) do |master, worker|
+      space_of(master).close
+      # The child is at rest when it reads; the kernel says so.
+      Timeout.timeout(60) { Thread.pass until File.read("/proc/#{worker}/syscall").match?(/\A0 0x0 /) && true }
+      tally = LostPages.new(master, worker.to_i).to_h["malloc"]
+      assert_in_delta 4.0, tally["lost"], 1.0
+      assert_operator tally["own"], :>, 5.9
+      assert_in_delta 4.0, tally["lost for at most 4 words"], 1.0
+      assert_in_delta 8 / 1024.0, tally["changed words"], 0.3
+    end
+  end
+
+  def test_perf_lines
+    writers = Faults.parse(<<~TEXT)
+          7f06ba5f3b70 _start     7f06ba5f3b70 gc_mark
+          7f06ba5f3008 [unknown]     7f06ba5f47ad rb_str_new
+          564c03f91610 [unknown]     564c03983150 yjit::core::Type<A, B>::insert
+    TEXT
+    assert_equal({ 0x7f06ba5f3000 => "gc_mark", 0x564c03f91000 => "yjit::core::Type<A, B>::insert" }, writers)
+  end
+
+  def test_try
+    out, errors, status = command("pages", "try", RUBY, "--requests", "50", "--json")
+    skip errors if errors.match?(/may not read process/)
+    assert_predicate status, :success?, errors
+    result = JSON.parse(out)
+    assert_equal PageKinds::ALL, result["pages"].keys
+    assert_operator result["pages"]["GC pages"]["shared"], :>, 20
+    return if errors.match?(/who wrote first cannot be said/)
+
+    lost = result["pages"].values.sum { |page| page["lost"] }
+    assert_in_delta lost, result["first_writers"].sum { |writer| writer["mb"] }, 0.1
+    known = result["first_writers"].reject { |writer| writer["function"] == "unknown" }
+    assert_operator known.sum { |writer| writer["mb"] }, :>, lost / 3
+  end
+end

@@ -1,0 +1,107 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+BenchmarkTest.load("lib/runner")
+BenchmarkTest.load("lib/report")
+require "json"
+
+class TestReport < Minitest::Test
+  # Not among those that are run.
+  Example = Class.new do
+    def self.title = "example"
+    def self.summary = "an example"
+    def self.synthetic? = true
+    def self.charts(_samples) = []
+    def self.metrics
+      [Benchmark::Metric.new(key: :memory, title: "memory", unit: "MB", better: :less, digits: 1),
+       Benchmark::Metric.new(key: :speed, title: "speed", unit: "1/s", better: :more, digits: 0)]
+    end
+  end
+  Finished = Struct.new(:samples, :omissions)
+  Named = Struct.new(:name, :version, :allocator, :env)
+  FACTS = { date: "2026-01-02T03:04:05Z", cores: 2, cpu: "a | b", memory_mb: 100, kernel: "Linux", transparent_huge_pages: "madvise" }.freeze
+
+  def sample(build, run, values, kase = "a case")
+    Runner::Sample.new(benchmark: "example", case: kase, build: build, run: run, outcome: Benchmark::Outcome.new(values: values, raw: {}))
+  end
+
+  def report(samples, skipped = [], builds: %w[stock cow])
+    builds = builds.map { |name| Named.new(name, "ruby 3", { "name" => "jemalloc" }, { "A" => "b" }) }
+    Report.new(FACTS, builds, [Example], Finished.new(samples, skipped))
+  end
+
+  def samples
+    [sample("stock", 1, { memory: { "x" => 10.0, "y | z" => 1.0 }, speed: 100 }), sample("cow", 1, { memory: { "x" => 5.0, "y | z" => 0 }, speed: 110 }),
+     sample("stock", 2, { memory: { "x" => 20.0 }, speed: 100 }), sample("cow", 2, { memory: { "x" => 12.0 }, speed: 90 })]
+  end
+
+  def test_text
+    memory, speed = report(samples).tables.map(&:to_text)
+    assert_equal <<~TEXT, memory
+      example: memory (MB, less is better, synthetic)
+      an example
+
+             stock  cow  ratio        spread
+      -----  -----  ---  -----  ------------
+      x       15.0  8.5   0.55  0.50 to 0.60
+      y | z    1.0  0.0   0.00       one run
+    TEXT
+    assert_includes speed, "(1/s, more is better, synthetic)"
+    assert_includes speed, "a case    100  100   1.00  0.90 to 1.10"
+  end
+
+  def test_markdown_escapes
+    text = report(samples).tables.first.to_markdown
+    assert_includes text, "| --- | ---: | ---: | ---: | ---: |"
+    assert_includes text, "| y \\| z | 1.0 | 0.0 | 0.00 | one run |"
+  end
+
+  def test_a_build_that_was_not_measured_has_no_column_and_a_missing_value_no_number
+    tables = report([sample("stock", 1, { memory: { "x" => 1 } }), sample("cow", 1, { memory: { "w" => 1 } })], builds: %w[stock other cow]).tables
+    assert_equal ["", "stock", "cow", "ratio", "spread"], tables.first.head
+    assert_equal [["x", "1.0", "-", "-", "-"], ["w", "-", "1.0", "-", "-"]], tables.first.rows
+  end
+
+  def test_head_and_skipped_parts_are_shown
+    text = report(samples, [Runner::Omission.new("skipped", "skk", "no dictionary")]).text
+    assert_includes text, "2 cores (a | b), 100 MB, Linux, transparent huge pages: madvise"
+    assert_includes text, "stock: ruby 3, jemalloc A=b"
+    assert_includes text, "skipped: skk: no dictionary"
+  end
+
+  def test_a_failure_is_one_whatever_else_was_measured
+    refute_predicate report(samples, [Runner::Omission.new("skipped", "skk", "no dictionary")]), :failed?
+    assert_predicate report(samples, [Runner::Omission.new("failed", "skk", "crashed")]), :failed?
+    assert_predicate report([]), :failed?
+  end
+
+  def test_files
+    Dir.mktmpdir do |directory|
+      said = []
+      files = report(samples).write(directory) { |line| said << line }
+      raw = JSON.parse(File.read(files.grep(/json/).first))
+      assert_equal 4, raw["samples"].size
+      assert_equal({ "x" => 10.0, "y | z" => 1.0 }, raw["samples"][0]["outcome"]["values"]["memory"])
+      assert_equal 2, raw["machine"]["cores"]
+      if Chart.available?
+        assert_equal [], said
+        assert_operator File.size(File.join(directory, "example-memory.svg")), :>, 1_000
+      else
+        assert_match(/gnuplot is not installed/, said.first)
+      end
+    end
+  end
+
+  def test_without_gnuplot_the_rest_is_written
+    path = ENV["PATH"]
+    Dir.mktmpdir do |directory|
+      ENV["PATH"] = directory
+      said = []
+      files = report(samples).write(directory) { |line| said << line }
+      assert_equal %w[results.json tables.md], files.map { |file| File.basename(file) }
+      assert_equal ["no charts: gnuplot is not installed (Debian package gnuplot-nox)"], said
+    end
+  ensure
+    ENV["PATH"] = path
+  end
+end

@@ -1,0 +1,107 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+BenchmarkTest.load("lib/build")
+BenchmarkTest.load("lib/measured")
+require "json"
+
+# The whole way, with two names for the same ruby.
+class TestRun < Minitest::Test
+  include BenchmarkTest
+
+  def test_quick_run
+    Dir.mktmpdir do |directory|
+      out, errors, status = command("run", "--ruby", "one=#{RUBY}", "--ruby", "two=#{RUBY}", "--env", "two:EXAMPLE=1", "--no-glibc",
+                                    "--quick", "--only", "call_caches,skk,gc", "--dictionary", "/nowhere", "--output", directory)
+      assert_predicate status, :success?, errors
+      assert_match(/^call_caches: .*less is better, synthetic\)$/, out)
+      assert_match(/^one warmup, after calling them +[\d.]+ +[\d.]+ +[\d.]+ +one run$/, out)
+      assert_match(/two: ruby .* EXAMPLE=1$/, out)
+      assert_match(%r{skipped: skk: no dictionary /nowhere: install Debian's package skkdic-extra}, out)
+      assert_match(/skipped: gc: needs CRuby's source tree: give --source DIR/, out)
+      assert_match(/\[round 1, 1 of 2, 0:\d\d\] call_caches: one warmup, one/, errors)
+
+      raw = JSON.parse(File.read(File.join(directory, "results.json")))
+      assert_equal [["one", 1], ["two", 1]], raw["samples"].map { |sample| sample.values_at("build", "run") }
+      child = raw["samples"][0]["outcome"]["raw"]["looks"]["called"]["workers"][0]
+      %w[Pss Private_Dirty Private_Clean Shared_Dirty Shared_Clean mappings].each { |key| assert_includes child, key }
+      assert_includes raw["samples"][0]["outcome"]["raw"]["result"]["gc"], "count"
+      assert_equal %w[one two], raw["builds"].map { |build| build["name"] }
+      %w[date cores memory_mb kernel transparent_huge_pages commit].each { |key| assert_includes raw["machine"], key }
+      assert_match(/\A(glibc|libc|\w*malloc)\z/, raw["builds"][0]["allocator"]["name"])
+    end
+  end
+
+  # A missing dictionary alone is not a success.
+  def test_nothing_measured_is_a_failure
+    Dir.mktmpdir do |directory|
+      out, _, status = command("run", "--ruby", "one=#{RUBY}", "--no-glibc", "--only", "gc", "--output", directory)
+      assert_equal 1, status.exitstatus
+      assert_match(/skipped: gc/, out)
+    end
+  end
+
+  def test_gc_runs_a_program_of_upstream_as_it_is
+    Dir.mktmpdir do |directory|
+      programs = File.join(directory, "benchmark/gc")
+      FileUtils.mkdir_p(programs)
+      File.write(File.join(programs, "null.rb"), "puts 'printed'; GC.start; File.write('left.txt', '')\n")
+      File.write(File.join(programs, "hash1.rb"), "raise ArgumentError, 'on purpose'\n")
+      File.write(File.join(programs, "binary_trees.rb"), "require 'no/such/library'\n")
+      File.write(File.join(programs, "gcbench.rb"), "abort\n")
+      out, _, status = command("run", "--ruby", "one=#{RUBY}", "--no-glibc", "--quick", "--only", "gc", "--source", directory,
+                               "--output", File.join(directory, "out"))
+      assert_equal 1, status.exitstatus, "a program failed"
+      assert_match(/^null +[\d.]+$/, out)
+      assert_match(/^failed: gc: hash1: gc on one: ended with .*on purpose \(ArgumentError\)/, out)
+      assert_match(%r{^skipped: gc: binary_trees: a library is missing: .*no/such/library}, out)
+      refute_match(/gcbench/, out)
+      refute_path_exists File.join(programs, "left.txt")
+    end
+  end
+
+  # An interrupt ends the observer and all it started.
+  def test_interrupt_leaves_no_process_behind
+    Dir.mktmpdir do |directory|
+      errors_out, errors_in = IO.pipe
+      pid = Process.spawn(RbConfig.ruby, File.join(BENCHMARK, "run"), "--ruby", "one=#{RUBY}", "--no-glibc", "--only", "fork_requests",
+                          "--output", directory, err: errors_in, out: File::NULL)
+      errors_in.close
+      assert_match(/fork_requests/, errors_out.gets)
+      family = []
+      Timeout.timeout(120) { Thread.pass until (family = Memory.tree(pid)).size > 3 }
+      Process.kill(:INT, pid)
+      Process.wait(pid)
+      assert_equal 130, $?.exitstatus
+      assert_match(/interrupted/, errors_out.read)
+      Memory.each_process { |left, *| refute_includes family, left }
+    end
+  end
+
+  def test_a_program_that_fails_hangs_or_talks_nonsense_is_stopped_and_named
+    build = Build.new("one", RUBY).check
+    Dir.mktmpdir do |directory|
+      {
+        "raise 'broken here'" => /ended with .*broken here/,
+        "$stdout.puts 'what'; $stdout.flush; gets" => /not understood: "what\\n"/,
+        "fork { sleep }; sleep" => /no end after 1 s/,
+        "fork { sleep }; exit!(3)" => /no end after 1 s|ended with/
+      }.each do |script, message|
+        File.write(File.join(directory, "bad.rb"), script)
+        error = assert_raises(Measured::Failed) { Measured.run(build, File.join(directory, "bad"), timeout: script.include?("sleep") ? 1 : 60) }
+        assert_match message, error.message
+      end
+    end
+    assert_equal [Process.pid], Memory.tree(Process.pid)
+  end
+
+  def test_the_allocator_in_use_is_named_not_the_one_mapped
+    build = Build.new("one", RUBY).check
+    assert_equal build.allocator["name"], build.with("same", {}).allocator["name"]
+    assert_equal "glibc", build.with("glibc", { "LD_PRELOAD" => "libc.so.6" }).allocator["name"] if build.allocator["used"]
+    jemalloc = Dir["/usr/lib/*/libjemalloc.so.2"].first
+    skip "no jemalloc to preload" unless jemalloc && build.allocator["used"]
+
+    assert_equal "jemalloc", build.with("je", { "LD_PRELOAD" => jemalloc }).allocator["name"]
+  end
+end

@@ -1,0 +1,26 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+BenchmarkTest.load("lib/statistics")
+
+class TestStatistics < Minitest::Test
+  def test_median
+    assert_nil Statistics.median([])
+    assert_equal 7, Statistics.median([7])
+    assert_equal 2, Statistics.median([9, 1, 2])
+    assert_equal 2.5, Statistics.median([3, 9, 1, 2])
+  end
+
+  # The machine is ten times slower in the second pair: the ratio of medians
+  # would be wrong, that of the pairs is not.
+  def test_ratio_is_taken_pair_by_pair
+    ratio = Statistics.ratio({ 1 => 10, 2 => 100, 3 => 10 }, { 1 => 5, 2 => 50, 3 => 6 })
+    assert_equal [0.5, 0.5, 0.6, 3], ratio.to_a
+  end
+
+  def test_ratio_leaves_out_broken_pairs
+    assert_equal [2.0, 2.0, 2.0, 1], Statistics.ratio({ 1 => 0, 2 => 3, 4 => 1 }, { 1 => 4, 2 => 6, 3 => 9 }).to_a
+    assert_nil Statistics.ratio({ 1 => 0 }, { 1 => 1 })
+    assert_nil Statistics.ratio({}, {})
+  end
+end
