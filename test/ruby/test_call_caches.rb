@@ -17,7 +17,13 @@ class TestCallCaches < Minitest::Test
     lazy: "def collect = (GC.start(immediate_sweep: false); Array.new(50) { Object.new }; nil)",
     compact: "def collect = GC.compact",
     auto_compact: "GC.auto_compact = true\ndef collect = GC.start",
-    verify: "def collect = GC.verify_compaction_references(toward: :empty, expand_heap: true)",
+    # Expanding the heap costs time: not at every turn.
+    verify: <<~'RUBY',
+      def collect
+        return GC.start if ($turn = $turn.to_i + 1) % 8 != 1
+        GC.verify_compaction_references(toward: :empty, expand_heap: true)
+      end
+    RUBY
     fork: <<~'RUBY',
       # Goes on in a child, after a collection in parent and child.
       def collect
@@ -128,44 +134,35 @@ class TestCallCaches < Minitest::Test
   end
 
   # Each site saw one class only, so that a cache that holds its class shows.
-  # Beside plain calls: super into an included module, super out of one body
-  # under two names (a cache of the kind that marks its class), refined calls.
-  def test_a_thousand_sites_do_not_keep_a_thousand_classes
+  # Beside plain calls: super, and super out of one body under two names, whose
+  # cache is of the kind that marks its class.
+  def test_a_hundred_sites_do_not_keep_a_hundred_classes
     out = run_ruby(<<~'RUBY')
-      def go(n)
-        n.times do |i|
-          top = Class.new { def foo = 1; def bar = 2 }
-          mod = Module.new { def baz = 3 }
+      SITES = Array.new(100) { eval("->(o) { [o.foo, o.bar, o.baz] }") }
+      BODIES = Array.new(100) { eval("-> { super() }") }
+      MODULES = Array.new(100) { eval("Module.new { def baz = super }") }
+      def go
+        100.times do |i|
+          top = Class.new { def foo = 1; def bar = 2; def baz = 3 }
           klass = Class.new(top) do
-            include mod
-            body = eval("-> { super() }")
-            define_method(:foo, &body)
-            define_method(:bar, &body)
-            class_eval "def baz = super", __FILE__, 1
+            include MODULES[i]
+            define_method(:foo, &BODIES[i])
+            define_method(:bar, &BODIES[i])
           end
-          $classes = [top, klass]
-          eval <<~SITE
-            module Site#{i}
-              using(Module.new { refine($classes[0]) { def foo = 10 } })
-              def self.call(o, p) = [o.foo, o.bar, o.baz, p.foo]
-            end
-          SITE
-          site = Object.const_get(:"Site#{i}")
-          2.times { site.call(klass.new, top.new) == [1, 2, 3, 10] or abort "wrong" }
+          3.times { SITES[i].(klass.new) == [1, 2, 3] or abort "wrong" }
         end
-        $classes = nil
+        nil
       end
       # What is left of a stack must not pass for a root.
       def wipe(n) = n.zero? ? 0 : wipe(n - 1) + [n, n, n].sum
-      GC.start
-      before = ObjectSpace.each_object(Class).count { |c| !c.name && !c.singleton_class? }
-      Thread.new { go(100) }.join
+      def count = ObjectSpace.each_object(Class).count { |c| !c.name && !c.singleton_class? }
+      before = count
+      Thread.new { go }.join
       wipe(1_000)
       3.times { GC.start }
-      puts ObjectSpace.each_object(Class).count { |c| !c.name && !c.singleton_class? } - before
+      puts count - before
     RUBY
-    # The refinement of a site keeps the class that it refines, not the other.
-    assert_operator Integer(out), :<=, 110, "classes kept"
+    assert_operator Integer(out), :<=, 10, "classes kept"
   end
 
   # A class dies, and another is born at its address, with the same method at
@@ -174,20 +171,29 @@ class TestCallCaches < Minitest::Test
     %i[major minor lazy compact auto_compact verify].each do |way|
       n = way == :verify ? 30 : 300
       out = run_ruby(WAYS[way] + <<~'RUBY', n)
-        def site(object) = object.foo
-        def sites(object) = object.instance_eval { foo }
+        require "objspace"
+        # One site an address: what it cached last was a class at that address.
+        sites = Hash.new { |h, address| h[address] = eval("->(o) { o.foo }") }
         seen = Hash.new(0)
+        r = Random.new(1)
+        kept = []
         ARGV[0].to_i.times do |i|
           Thread.new do
             20.times do |j|
-              klass = Class.new { define_method(:foo) { [i, j] } }
-              seen[klass.inspect[/0x\h+/]] += 1
+              # The new method entry must not stand where the old one stood.
+              kept[r.rand(500)] = Array.new(r.rand(5)) { Object.new }
+              klass = Class.new
               o = klass.new
-              [site(o), site(o), sites(o)] == [[i, j]] * 3 or abort "wrong method"
               s = Object.new
+              r.rand(4).times { |n| klass.define_method(:"x#{n}") { } }
+              klass.define_method(:foo) { [i, j] }
               s.define_singleton_method(:foo) { [j, i] }
-              seen[s.singleton_class.inspect[/#<Class:.*(0x\h+)/, 1]] += 1
-              [site(s), site(s), sites(s)] == [[j, i]] * 3 or abort "wrong singleton method"
+              at = klass.inspect[/0x\h+/]
+              seen[at] += 1
+              sites[at].(o) == [i, j] or abort "wrong method"
+              at = s.singleton_class.then { |c| ObjectSpace.dump(c)[/0x\h+/] }
+              seen[at] += 1
+              sites[at].(s) == [j, i] or abort "wrong singleton method"
             end
           end.join
           collect
@@ -375,7 +381,9 @@ class TestCallCaches < Minitest::Test
   end
 
   # The torture: a seeded run of random definitions, calls and collections,
-  # which must answer the same whether it collects or not.
+  # which must answer the same whether it collects or not. Not every seed will
+  # do: with 303, pristine itself answers otherwise once it has collected
+  # (doc/call-caches.md, note 8).
   TORTURE = <<~'RUBY'
     seed, steps, way = Integer(ARGV[0]), Integer(ARGV[1]), ARGV[2]
     $VERBOSE = nil
@@ -404,6 +412,8 @@ class TestCallCaches < Minitest::Test
       calls = Array.new(1 + R.rand(4)) { pick(SITES).sub("%s", name.to_s) }
       $token += 1
       use = $refining && R.rand(3) == 0 ? "using $refining" : ""
+      # Pristine stops with [BUG] at an undefined refined method called so.
+      calls.delete_if { |c| c.include?("&:") } unless use.empty?
       eval <<~SITE
         module Site#{$token}
           #{use}
@@ -415,7 +425,7 @@ class TestCallCaches < Minitest::Test
           def self.ask
             answer = yield
             answer.is_a?(Array) || answer.is_a?(Integer) || answer == true || answer == false ? answer : answer.class.name
-          rescue NoMethodError, NameError, TypeError, ArgumentError, FrozenError => e
+          rescue NameError, TypeError, ArgumentError, FrozenError, SystemStackError => e
             e.class.name
           end
           self
@@ -476,7 +486,7 @@ class TestCallCaches < Minitest::Test
         site, object = pick($sites), pick($objects)
         (1 + R.rand(3)).times { answer(site.call(object)) }
       end
-    rescue TypeError, ArgumentError => e
+    rescue TypeError, ArgumentError, NameError, SystemStackError => e
       answer(e.class.name)
     end
 
@@ -579,12 +589,12 @@ class TestCallCaches < Minitest::Test
   def test_dump_of_caches_whose_class_is_dead
     run_ruby(<<~'RUBY')
       require "objspace"
+      GC.disable # All are to die in the one collection below.
       sites = Array.new(1_000) { |i| eval("def site#{i}(o) = o.foo") }
       Thread.new { sites.each { |site| send(site, Class.new { define_method(:foo) { 1 } }.new) } }.join
       # And in the VM's own table, by calls from C.
       Thread.new { 1_000.times { Class.new { def to_str = "a" }.new.then { |o| "a" + o } } }.join
       GC.start
-      GC.disable
       kept = Array.new(60_000) { |i| "\xff" * (20 + i % 60) }
       dump = ObjectSpace.dump_all(output: :file)
       caches = File.foreach(dump.path, mode: "rb").grep(/"imemo_type":"callcache"/)

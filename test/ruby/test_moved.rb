@@ -31,7 +31,7 @@ class TestMoved < Minitest::Test
       extra = GC::INTERNAL_CONSTANTS.fetch(:RVALUE_OVERHEAD, 0) + 26
       sizes = GC.stat_heap.transform_values { |heap| heap[:slot_size] - extra }
       2.times {
-        free_slots.each { |heap, free| (free - 40).times { KEPT << PART * sizes[heap] } }
+        free_slots.each { |heap, free| (free - 100).times { KEPT << PART * sizes[heap] } }
       }
       GC.enable
     end
@@ -44,13 +44,12 @@ class TestMoved < Minitest::Test
 
     def moved = GC.latest_compact_info[:moved].values.sum
 
-    # The KB that +work+ makes private beyond what a plain GC has made so, and
-    # how many objects it moved. The plain GC takes the page metadata.
-    def child_dirt(work)
+    # The KB that +work+ makes private and how many objects it moved. A plain
+    # GC before that takes the page metadata out of the figure.
+    def child_dirt(work, settled: true)
       reader, writer = IO.pipe
       pid = fork {
-        GC.start
-        fill_heap
+        (GC.start; fill_heap) if settled
         before = private_dirty
         work.call
         after = private_dirty
@@ -76,34 +75,41 @@ class TestMoved < Minitest::Test
     end
   RUBY
 
-  # What the collector's own rb_gc_mark_and_move follows: iseqs and their
-  # operands, method entries, lexical scopes, environments, constant caches.
+  # What rb_gc_mark_and_move and the collector itself follow: iseqs and their
+  # operands, method entries, lexical scopes, declared references.
   CODE = <<~'RUBY'
     source = +""
     2500.times { |i|
-      source << "class K#{i}; X = :x#{i}; attr_reader :a#{i}; alias b#{i} a#{i}\n" \
+      source << "class K#{i}; X = :x#{i}\n" \
         "def m#{i}(a = 'o#{i}', k: [], &b) = [a, X, k, 's#{i}'].each_entry { |x| b&.call(x, '#{i}') }\n" \
-        "define_method(:d#{i}) { |x = 'd#{i}'| x }; end\n"
+        "alias n#{i} m#{i}; end\n"
     }
     eval(source)
-    RubyVM::YJIT.enable if ARGV.include?("yjit")
-    OBJECTS = Array.new(2500) { |i| Object.const_get("K#{i}").new }
-    METHODS = OBJECTS.each_with_index.map { |o, i| o.method("m#{i}") }
-    2.times { METHODS.each { |m| m.call { } } }
-    PROCS = Array.new(20_000) { |i| n = i.to_s; proc { n } }
     EACH = Array.new(20_000) { |i| [i].each_with_index }
   RUBY
 
   # What is followed through rb_gc_update_reference: generic instance
-  # variables, dcompact functions, call caches.
+  # variables, dcompact functions, environments, call caches.
   DATA = <<~'RUBY'
     IVARS = Array.new(30_000) { |i| s = "generic #{i}"; s.instance_variable_set(:@a, [i]); s }
+    PROCS = Array.new(10_000) { |i| proc { i } }
     PLACES = Array.new(2_000) { caller_locations(0) }
     CHAINS = Array.new(10_000) { |i| [i].each + [i] }
     MAP = ObjectSpace::WeakMap.new
     IVARS.each { |s| MAP[s] = s }
     LAZY = Array.new(10_000) { |i| [i].lazy.map { i } }
     NAMES = Array.new(5_000) { |i| NameError.new("name", :"n#{i % 10}", receiver: IVARS[i]) }
+  RUBY
+
+  # What compiled code keeps: blocks of code, each with its iseq and the
+  # method entries that it relies on, and stubs for what did not run yet.
+  COMPILED = <<~'RUBY'
+    source = +""
+    tests = Array.new(12) { |n| "a = a.succ if a % #{n + 2} == 0; b << a unless a.odd?" }.join("; ")
+    400.times { |i| source << "def j#{i}(a, b = []) = (#{tests}; b)\n" }
+    eval(source)
+    METHODS = Array.new(400) { |i| method("j#{i}") }
+    2.times { |n| METHODS.each { |m| m.call(n * 1000 + 7) } }
   RUBY
 
   # Objects of every class that owns a reference, and questions about them.
@@ -133,12 +139,19 @@ class TestMoved < Minitest::Test
     assert_little_dirt(run_ruby(FULL_HEAP + DATA + "report"))
   end
 
-  # Compiled code refers to iseqs and method entries from the JIT's own memory.
-  def test_compacting_a_full_heap_leaves_jit_metadata_shared
+  # Marking goes over the JIT's blocks too, at every major GC.
+  def test_gc_leaves_compiled_code_shared
     skip "no YJIT" unless defined?(RubyVM::YJIT)
 
-    options = ["--yjit-disable", "--yjit-call-threshold=1"]
-    assert_little_dirt(run_ruby(FULL_HEAP + CODE + "report", "yjit", options: options))
+    out = run_ruby(FULL_HEAP + COMPILED + <<~'RUBY', options: ["--yjit", "--yjit-call-threshold=2"])
+      settle_heap
+      puts child_dirt(-> { GC.start; GC.compact }, settled: false).first
+      puts RubyVM::YJIT.runtime_stats[:yjit_alloc_size] / 1024
+    RUBY
+    dirt, metadata = out.split.map(&:to_i)
+    p out if ENV["COW_SHOW"]
+    assert_operator metadata, :>, 8000
+    assert_operator dirt, :<, metadata / 8, "KB of #{metadata} KB"
   end
 
   # Free slots belong together on the last pages; to fill those that the last
