@@ -117,9 +117,15 @@ PROCS = apart { x = text(13); [proc { x }, lambda { |y = x| [x, y] }, :upcase.to
 witness(:procs) { [PROCS[0].call, PROCS[1].call, PROCS[2].call("a"), PROCS[3].call, PROCS[4].local_variable_get(:x), PROCS[5].call] }
 METHODS = apart { [Base.new.method(:greet), Base.instance_method(:hello), "abc".method(:upcase), [1, 2].method(:map).unbind] }
 witness(:methods) { [METHODS[0].call, METHODS[1].bind_call(Base.new), METHODS[2].call, METHODS[3].owner] }
-FIBERS = apart { [Fiber.new { |x| y = text(14); loop { x = Fiber.yield([x, y]) } }, Fiber.new(storage: { key: [text(15)] }) { loop { Fiber.yield(Fiber[:key]) } }] }
-FIBERS.each { |fiber| fiber }
-FIBER_THREAD = Thread.new { FIBERS2 = [Fiber.new { y = [text(16)]; loop { Fiber.yield(y) } }]; q = nil; loop { Thread.stop; q = FIBERS2[0].resume; Thread.current[:answer] = q } }
+FIBERS = [
+  Fiber.new { |x| y = text(14); loop { x = Fiber.yield([x, y]) } },
+  Fiber.new(storage: { key: [text(15)] }) { loop { Fiber.yield(Fiber[:key]) } },
+]
+witness(:fibers) { [FIBERS[0].resume(1), FIBERS[1].resume] }
+FIBER_THREAD = Thread.new {
+  fiber = Fiber.new { y = [text(16)]; loop { Fiber.yield(y) } }
+  loop { Thread.stop; Thread.current[:answer] = fiber.resume }
+}
 witness(:thread) { FIBER_THREAD[:answer] = nil; (FIBER_THREAD.run; Thread.pass) until FIBER_THREAD[:answer]; FIBER_THREAD[:answer] }
 Thread.current[:fiber_local] = [text(17)]
 Thread.current.thread_variable_set(:thread_local, [text(18)])
@@ -204,4 +210,4 @@ library("fiddle") { witness(:fiddle) { p = Fiddle::Pointer[text(62)]; [p.size, p
 library("pty") { witness(:pty) { PTY.open { |m, s| s.puts "x"; m.gets } } }
 
 # Threads do not live on in a forked child.
-ALIVE_IN_CHILD = WITNESSES.keys - %i[thread external ractor]
+ALIVE_IN_CHILD = WITNESSES.keys - %i[thread ractor]

@@ -75,6 +75,8 @@ class TestLintPatches < Minitest::Test
     assert_fault(/more than one line of context/, diff: DIFF.sub("@@ -4,3 +4,3 @@ line 3;\n", "@@ -3,4 +3,4 @@\n line 3;\n"))
     assert_fault(/only moves space/, diff: DIFF.sub("+line five;", "+  line 5;"))
     assert_fault(/nothing but comments/, diff: DIFF.sub("-line 5;\n", "").sub("+line five;", "+/* five */"))
+    comment = DIFF.sub("-line 5;\n", "").sub("+line five;", "+/* five */")
+    assert_equal true, lint(diff: comment, header: HEADER.sub("Needed-Until", "Documents: gc.c (x)\nNeeded-Until")).last
     assert_fault(/space at the end/, diff: DIFF.sub("line five;", "line five; "))
     assert_fault(/changes nothing/, diff: "")
   end
