@@ -27,9 +27,14 @@ class TestCheck < Minitest::Test
     assert_equal({ "test/ruby/test_a.rb TestA test_x=1" => "passed", "test/ruby/test_a.rb TestA test_y" => "skipped" }, o.tests)
   end
 
-  def test_the_last_result_of_a_test_counts
-    path = "file=a.rb#class=A#testcase=test_x"
-    assert_equal %w[passed], outcome("test-all", record(path, "FAILED"), record(path, "PASSED")).tests.values
+  # What failed once and passed when tried again is reported as failed only.
+  def test_a_test_that_passes_when_tried_again_has_passed
+    output = "Retrying...\n\n  1) Error:\nA#test_y:\nErrno::ENOENT\n\n  2) Failure:\nA::B#test_z [a.rb:3]:\nno\n\nFinished tests in 1.0s\n"
+    records = %w[A#testcase=test_x A#testcase=test_y A::B#testcase=test_z].map { |n| record("file=a.rb#class=#{n}", "FAILED") }
+    File.write(@report, records.join(",\n"))
+    o = report_outcome("test-all", @report, output, Struct.new(:success?).new(false))
+    assert_equal({ "a.rb A test_x" => "passed", "a.rb A test_y" => "failed", "a.rb A::B test_z" => "failed" }, o.tests)
+    assert_equal ["passed when tried again: a.rb A test_x"], o.notes
   end
 
   def test_a_suite_that_died_without_a_failure_is_a_failure
@@ -38,9 +43,11 @@ class TestCheck < Minitest::Test
     assert_equal ["output\n"], o.notes
   end
 
-  def test_examples_of_one_description_are_told_apart
+  def test_examples_that_pass_are_counted_and_those_that_fail_named
     path = "file=a_spec.rb#testcase=does it"
-    assert_equal %w[failed passed], outcome("test-spec", record(path, "FAILED"), record(path, "PASSED")).tests.values
+    File.write(@report, [record(path, "FAILED"), record(path, "FAILED")].join(",\n"))
+    o = report_outcome("test-spec", @report, "1 files, 4 examples, 9 expectations, 2 failures\n", Struct.new(:success?).new(false))
+    assert_equal({ "a_spec.rb does it" => "failed", "a_spec.rb does it (2)" => "failed", "examples" => "passed", "examples (2)" => "passed" }, o.tests)
   end
 
   def test_reads_what_btest_prints
