@@ -126,6 +126,11 @@ class TestTree < Minitest::Test
     git("rm", "-qf", "gc/new.c")
     sync
     refute_path_exists "#{src}/gc/new.c"
+    # A header of the core that includes one of ours is as new as that one.
+    write("#{src}/internal/gc.h", "#include \"gc/cow/revision.h\"\n")
+    File.utime(0, 0, "#{src}/internal/gc.h")
+    sync
+    assert_operator File.mtime("#{src}/internal/gc.h"), :>=, File.mtime("#{@top}/gc/revision.h")
     assert_empty git("diff", "--cached", "--name-only", "--diff-filter=AM"), "the user's index is not touched"
   end
 end
