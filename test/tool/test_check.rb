@@ -70,12 +70,12 @@ class TestCheck < Minitest::Test
   end
 
   def test_compares_with_what_is_expected
-    with_expected("all\ta.rb A x\troot\nall\ta.rb A y\tnetwork\nall\ta.rb A gone\troot\n", "all a.rb 3\nall b.rb 2\n") do
-      o = Outcome.new({ "a.rb A x" => "failed", "a.rb A y" => "passed", "a.rb A z" => "failed" }, [])
+    with_expected("all\ttest/a/a.rb A x\troot\nall\ttest/a/a.rb A y\tnetwork\nall\ttest/a/a.rb A gone\troot\n", "all test/a 3\nall test/b 2\n") do
+      o = Outcome.new({ "test/a/a.rb A x" => "failed", "test/a/a.rb A y" => "passed", "test/a/a.rb A z" => "failed" }, [])
       lines = compare("all", o, false)
-      assert_equal ["expected failure: a.rb A x (root)", "newly passed: a.rb A y was expected to fail (network)", "FAILED: a.rb A z",
-                    "MISSING: b.rb ran 0 tests, pristine runs 2", "MISSING: a.rb A gone, an expected failure, did not run"], lines
-      assert_equal({ "a.rb A x" => "skipped", "a.rb A y" => "passed", "a.rb A z" => "failed", "b.rb missing" => "failed" }, o.tests)
+      assert_equal ["expected failure: test/a/a.rb A x (root)", "newly passed: test/a/a.rb A y was expected to fail (network)", "FAILED: test/a/a.rb A z",
+                    "MISSING: test/b ran 0 tests, pristine runs 2", "MISSING: test/a/a.rb A gone, an expected failure, did not run"], lines
+      assert_equal({ "test/a/a.rb A x" => "skipped", "test/a/a.rb A y" => "passed", "test/a/a.rb A z" => "failed", "test/b missing" => "failed" }, o.tests)
     end
   end
 
