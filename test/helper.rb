@@ -45,4 +45,20 @@ module CowTest
       File.read("/proc/#{pid}/smaps_rollup")[/^Private_Dirty:\s+(\d+)/, 1].to_i
     end
   RUBY
+
+  # Ruby source for scripts: in_child { ... } runs the block in a forked child
+  # and raises unless the child comes to its end without an exception.
+  IN_CHILD = <<~'RUBY'
+    def in_child
+      pid = fork do
+        yield
+        $stdout.flush
+        exit!(0)
+      rescue Exception => e
+        warn e.full_message
+        exit!(1)
+      end
+      raise "child: #{$?}" unless Process.wait2(pid).last.success?
+    end
+  RUBY
 end

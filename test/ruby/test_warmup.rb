@@ -157,7 +157,7 @@ class TestWarmup < Minitest::Test
   end
 
   # What must hold of a heap after a warmup, in any process.
-  SOUND = BOOT + <<~'RUBY'
+  SOUND = BOOT + IN_CHILD + <<~'RUBY'
     class Node
       attr_reader :name, :next_one, :extra
       def initialize(name, next_one)
@@ -194,16 +194,6 @@ class TestWarmup < Minitest::Test
       GC.verify_internal_consistency
     end
 
-    def in_child
-      pid = fork do
-        yield
-        exit!(0)
-      rescue Exception => e
-        warn e.full_message
-        exit!(1)
-      end
-      raise "child: #{$?}" unless Process.wait2(pid).last.success?
-    end
   RUBY
 
   def test_heap_is_sound_afterwards
