@@ -1,0 +1,73 @@
+# frozen_string_literal: true
+
+require_relative "../helper"
+
+# What a fork must not leave behind in the child.
+class TestFork < Minitest::Test
+  include CowTest
+
+  # Two Ractors that take the lock of the VM all the time, and collect.
+  BUSY = IN_CHILD + <<~'RUBY'
+    2.times do |k|
+      Ractor.new(k) { |n| 3_000_000.times { |i| "symbol #{n} #{i}".to_sym }; Ractor.receive }
+    end
+  RUBY
+
+  # Pristine hangs at one of the first: the child waits for a lock whose holder
+  # it does not have.
+  def test_fork_beside_ractors_that_hold_the_lock
+    run_ruby(BUSY + "40.times { in_child { GC.start; 'in the child'.to_sym } }\nexit!(0)", options: ["-W0"])
+  end
+
+  def test_a_child_of_a_child_and_its_own_ractors
+    run_ruby(BUSY + <<~'RUBY', options: ["-W0"])
+      5.times do
+        in_child do
+          raise "ractor" unless Ractor.new { GC.start; "of the child".to_sym }.take == :"of the child"
+          in_child { GC.start }
+        end
+      end
+      exit!(0)
+    RUBY
+  end
+
+  def test_daemon_beside_ractors
+    out = run_ruby(BUSY + <<~'RUBY', options: ["-W0"])
+      reader, writer = IO.pipe
+      5.times do
+        pid = fork do
+          Ractor.new { 3_000_000.times { |i| "symbol #{i}".to_sym } }
+          Process.daemon(true, true)
+          GC.start
+          writer.write("sound ")
+          exit!(0)
+        end
+        Process.wait(pid)
+      end
+      writer.close
+      puts reader.read
+      $stdout.flush
+      exit!(0)
+    RUBY
+    assert_equal "sound " * 5, out.chomp
+  end
+
+  # A fork that the limit of processes forbids is tried again every second; in
+  # between nobody is kept waiting.
+  def test_fork_that_fails_at_first
+    run_ruby(BUSY + <<~'RUBY', options: ["-W0"])
+      Process::UID.change_privilege(65_534) if Process.uid.zero? # root is not limited
+      most = Process.getrlimit(:NPROC).last
+      refused = Thread.new do
+        sleep 0.5
+        GC.start
+        "while it waits".to_sym
+        Process.setrlimit(:NPROC, most)
+      end
+      Process.setrlimit(:NPROC, 1, most)
+      in_child { "in the child".to_sym }
+      refused.join
+      exit!(0)
+    RUBY
+  end
+end
