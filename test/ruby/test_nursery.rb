@@ -291,8 +291,6 @@ class TestNursery < Minitest::Test
   end
 
   def test_fork_with_ractors
-    # A child loses the slots that the Ractors of its parent held in their caches.
-    skip "pristine stops here too, in a check build" if GC::OPTS.include?("RGENGC_CHECK_MODE")
     # Ractors that allocate at once count their objects without a lock
     # (total_allocated_objects++ in newobj_alloc): 3.4.5 loses thousands, and the
     # verifier stops at that. So it is called where one Ractor allocates at a time.
