@@ -1,0 +1,112 @@
+# frozen_string_literal: true
+
+# What the tests of the gems share. tool/check-gems runs each file twice, on
+# pristine CRuby and on ours, with the gem in a directory of its own.
+#
+# COW_GEM and COW_GEM_VERSION name the gem: it is activated before it is
+# required, as CRuby ships older versions of some of them.
+gem ENV.fetch("COW_GEM"), ENV.fetch("COW_GEM_VERSION")
+require "minitest/autorun"
+require "timeout"
+
+class GemTest < Minitest::Test
+  # A piece of work that gives the same value each time. It is done plainly, and
+  # where an extension's mistakes, and ours, come to light.
+  def self.work(name, &block)
+    define_method(:"test_#{name}") { refute_nil instance_exec(&block) }
+    define_method(:"test_#{name}_under_stress") { compare_in_child(block) { |work| stressed(&work) } }
+    define_method(:"test_#{name}_while_objects_move") { compare_in_child(block) { |work| moving(&work) } }
+    define_method(:"test_#{name}_in_forked_workers") { in_workers(block) }
+    define_method(:"test_#{name}_in_threads") { in_threads(block) }
+  end
+
+  # Names the extension: it must come from the gem, not from CRuby's own copy.
+  def self.extension(pattern)
+    define_method(:test_the_extension_is_the_gems) do
+      found = $LOADED_FEATURES.grep(pattern)
+      refute_empty found, "no extension like #{pattern}"
+      assert_empty(found.reject { |file| file.start_with?("#{ENV.fetch("GEM_HOME")}/") })
+    end
+  end
+
+  def stressed
+    GC.stress = true
+    yield
+  ensure
+    GC.stress = false
+  end
+
+  # Every object that can move does, before the work and after it; a value that
+  # was made before must still be the same. Automatic compaction in between.
+  def moving
+    move
+    GC.auto_compact = true
+    value = yield
+    GC.start
+    GC.auto_compact = false
+    move
+    again = yield
+    value == again ? value : { before: value, after: again }
+  end
+
+  def move = GC.verify_compaction_references(expand_heap: true, toward: :empty)
+
+  # In a child, so that a crash is one test's failure.
+  def in_child(limit: 120, &block)
+    reader, writer = IO.pipe
+    pid = fork do
+      reader.close
+      report(writer, &block)
+    end
+    writer.close
+    message = Timeout.timeout(limit) { reader.read }
+    Process.wait(pid)
+    assert $?.success?, "#{$?}: #{message}"
+  rescue Timeout::Error
+    Process.kill(:KILL, pid)
+    Process.wait(pid)
+    flunk "no end after #{limit} s"
+  ensure
+    reader.close
+  end
+
+  private
+
+  def report(writer)
+    yield
+    exit!(0)
+  rescue Exception => e # rubocop:disable Lint/RescueException
+    writer.write(e.full_message(highlight: false))
+    exit!(1)
+  end
+
+  def compare_in_child(block)
+    work = -> { instance_exec(&block) }
+    expected = work.call
+    in_child { assert_equal expected, yield(work) }
+  end
+
+  # As under a preloading server: prepared, forked, forked again.
+  def in_workers(block)
+    expected = instance_exec(&block)
+    Process.warmup
+    2.times { in_child { work_as_child(expected, block) } }
+    in_child do
+      in_child { work_as_child(expected, block) }
+      work_as_child(expected, block)
+    end
+    assert_equal expected, instance_exec(&block)
+  end
+
+  def work_as_child(expected, block)
+    assert_equal expected, instance_exec(&block)
+    GC.start
+    assert_equal expected, instance_exec(&block)
+  end
+
+  def in_threads(block)
+    expected = instance_exec(&block)
+    values = Array.new(4) { Thread.new { Array.new(5) { instance_exec(&block) } } }.flat_map(&:value)
+    assert_equal [expected], values.uniq
+  end
+end
