@@ -1,0 +1,128 @@
+# frozen_string_literal: true
+
+require "minitest/autorun"
+require "net/http"
+require "open3"
+require "timeout"
+require "tmpdir"
+
+# Installs the package that make deb has built, uses it as a server would, and
+# removes it. As root; refuses to touch a /opt/cowruby that is there already.
+class TestDeb < Minitest::Test
+  TOP = File.expand_path("../..", __dir__)
+  PREFIX = "/opt/cowruby"
+  LEFTOVERS = [PREFIX, "/usr/bin/cowruby", "/etc/alternatives/cowruby", "/var/lib/dpkg/alternatives/cowruby", "/usr/share/doc/cowruby"].freeze
+
+  # A preloading server: state made once, prepared, two forked workers.
+  SERVER = <<~'RUBY'
+    require "socket"
+    DATA_OF_THE_MASTER = Array.new(50_000) { |i| "entry #{i}" }
+    Process.warmup
+    server = TCPServer.new("127.0.0.1", 0)
+    workers = 2.times.map do
+      fork do
+        trap(:TERM) { exit!(0) }
+        loop do
+          client = server.accept
+          path = client.gets.split[1]
+          nil until client.gets == "\r\n"
+          GC.start
+          body = "#{DATA_OF_THE_MASTER[path[1..].to_i]} #{RUBY_DESCRIPTION}"
+          client.write("HTTP/1.1 200 OK\r\nContent-Length: #{body.bytesize}\r\nConnection: close\r\n\r\n#{body}")
+          client.close
+        end
+      end
+    end
+    puts server.addr[1]
+    $stdout.flush
+    $stdin.read
+    workers.each { |pid| Process.kill(:TERM, pid) }
+    Process.waitall
+  RUBY
+
+  EXTENSION = <<~C
+    #include <ruby.h>
+    static VALUE answer(VALUE self) { return INT2FIX(HAVE_STRLCPY_TRIED); }
+    void Init_tried(void) { rb_define_global_function("answer", answer, 0); }
+  C
+
+  def setup
+    skip "needs root" unless Process.uid.zero?
+    skip "needs dpkg" unless system("dpkg --version", out: File::NULL, err: File::NULL)
+    @deb = Dir["#{TOP}/build/deb/cowruby_*.deb"].max_by { |file| File.mtime(file) }
+    skip "there is no package; run make deb" unless @deb
+    skip "#{PREFIX} is there already" if File.exist?(PREFIX)
+  end
+
+  def run!(*command, env: {}, dir: "/")
+    output, status = Open3.capture2e({ "RUBYLIB" => nil, "RUBYOPT" => nil, "GEM_HOME" => nil, "GEM_PATH" => nil }.merge(env), *command, chdir: dir)
+    assert status.success?, "#{command.join(" ")}\n#{output}"
+    output
+  end
+
+  def test_installs_serves_and_goes
+    run!("dpkg", "--install", @deb)
+    begin
+      says_what_it_is
+      has_its_programs
+      serves_a_request
+      builds_an_extension
+      keeps_to_what_it_depends_on
+      run!("dpkg", "--remove", "cowruby")
+    ensure
+      run!("dpkg", "--purge", "cowruby")
+    end
+    assert_empty(LEFTOVERS.select { |path| File.exist?(path) || File.symlink?(path) })
+    _, status = Open3.capture2e("dpkg", "--status", "cowruby")
+    refute status.success?, "dpkg still knows it"
+  end
+
+  def says_what_it_is
+    assert_equal "#{PREFIX}/bin/ruby", File.realpath("/usr/bin/cowruby")
+    revision = File.read("#{TOP}/gc/revision.h")[/COWRUBY_REVISION "(.*)"/, 1]
+    version = File.read("#{TOP}/upstream.pin")[/^version=(.*)/, 1]
+    assert_match(/\Aruby #{Regexp.escape(version)} .*\+CowRuby #{Regexp.escape(revision)} /, run!("cowruby", "-v"))
+    assert_equal "#{version}+cow#{revision}", run!("dpkg-query", "-W", "-f", "${Version}", "cowruby")
+  end
+
+  def has_its_programs
+    %w[gem bundle irb rake].each { |program| run!("#{PREFIX}/bin/#{program}", "--version") }
+    run!("cowruby", "-ropenssl", "-rpsych", "-rzlib", "-rfiddle", "-rbigdecimal", "-e", "OpenSSL::SSL::SSLContext.new; Psych.load('a: 1'); BigDecimal('1')")
+    # Nothing in it remembers where it was built.
+    assert_empty run!("cowruby", "-rrbconfig", "-e", "puts RbConfig::CONFIG.values.select { |value| value.to_s.include?(#{TOP.dump}) }")
+  end
+
+  def serves_a_request
+    Open3.popen2("cowruby", "-e", SERVER) do |input, output, thread|
+      Timeout.timeout(60) do
+        port = output.gets.to_i
+        6.times { |i| assert_match(/\Aentry #{i} ruby .*CowRuby/, Net::HTTP.get(URI("http://127.0.0.1:#{port}/#{i}"))) }
+        input.close
+        assert thread.value.success?
+      end
+    ensure
+      Process.kill(:KILL, thread.pid) if thread.alive?
+    end
+  end
+
+  # Trying for a function links with the static library: it must be in the package.
+  def builds_an_extension
+    Dir.mktmpdir do |dir|
+      File.write("#{dir}/tried.c", EXTENSION)
+      File.write("#{dir}/extconf.rb", "require 'mkmf'\nabort unless have_func('rb_ary_new')\n$defs << '-DHAVE_STRLCPY_TRIED=42'\ncreate_makefile('tried')\n")
+      run!("cowruby", "extconf.rb", dir: dir)
+      run!("make", dir: dir, env: { "MAKEFLAGS" => nil, "MAKELEVEL" => nil })
+      assert_equal "42\n", run!("cowruby", "-I#{dir}", "-rtried", "-e", "p answer")
+    end
+  end
+
+  # Every library that is linked with is found, and what is essential is named.
+  def keeps_to_what_it_depends_on
+    programs = ["#{PREFIX}/bin/ruby", *Dir["#{PREFIX}/lib/**/*.so"]]
+    linked = run!("ldd", *programs)
+    refute_match(/not found/, linked)
+    depends = run!("dpkg-query", "-W", "-f", "${Depends}", "cowruby")
+    %w[libc6 libssl libyaml zlib1g].each { |package| assert_includes depends, package }
+    assert_equal linked.include?("libjemalloc"), depends.include?("libjemalloc")
+  end
+end
