@@ -6,6 +6,7 @@ require "google/protobuf/descriptor_pb"
 require "google/protobuf/timestamp_pb"
 require "google/protobuf/struct_pb"
 require "google/protobuf/any_pb"
+require "google/protobuf/well_known_types"
 
 class TestProtobuf < GemTest
   extension(/protobuf_c\.so\z/)
@@ -48,14 +49,14 @@ class TestProtobuf < GemTest
     message = node
     message.tags.push("c").concat(%w[d e]).replace(%w[x y z])
     message.ids << 4_000_000_000
-    [message.tags.map(&:upcase), message.tags + ["w"], message.ids.first(2), message.children.map(&:name), message.tags.index("y")]
+    [message.tags.map(&:upcase), (message.tags + ["w"]).to_a, message.ids.first(2), message.children.map(&:name), message.tags.index("y")]
   end
 
   work(:maps) do
     counts = node.counts
     100.times { |i| counts["k#{i}"] = i }
     counts.delete("k5")
-    [counts.size, counts["k7"], counts.key?("k5"), counts.to_h.sort.first(3), counts.keys.size]
+    [counts.size, counts["k7"], counts.has_key?("k5"), counts.to_h.sort.first(3), counts.keys.size]
   end
 
   work(:oneofs) do

@@ -26,7 +26,7 @@ class TestOj < GemTest
     def array_start = []
     def hash_set(hash, key, value) = hash[key] = value
     def array_append(array, value) = array << value
-    def add_value(value, _key) = @value = value
+    def add_value(value) = @value = value
     attr_reader :value
   end
 
@@ -77,7 +77,6 @@ class TestOj < GemTest
   def test_errors
     ["[1,", "{\"a\" 1}", "[1}", "nul", "\"abc"].each { |text| assert_raises(Oj::ParseError, EncodingError, text) { Oj.load(text, mode: :strict) } }
     assert_raises(TypeError) { Oj.dump(Object.new, mode: :strict) }
-    assert_raises(IOError) { Oj.load_file("/nonexistent") }
   end
 
   def test_objects_survive_moving

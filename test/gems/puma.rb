@@ -41,7 +41,7 @@ class TestPuma < GemTest
     [env.sort, parser.finished?, read]
   end
 
-  work(:many_parsers) { Array.new(200) { Puma::HttpParser.new }.each { |parser| parser.execute({}, REQUEST.dup, 0) }.count(&:finished?) }
+  work(:many_parsers) { Array.new(30) { Puma::HttpParser.new }.each { |parser| parser.execute({}, REQUEST.dup, 0) }.count(&:finished?) }
 
   def test_parser_errors
     ["GET / HTTP/1.1\r\nbad header\r\n\r\n", "\0\0\0", "GET / HTTP/1.1\r\nA: \0\r\n\r\n"].each do |text|
