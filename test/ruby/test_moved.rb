@@ -186,7 +186,7 @@ class TestMoved < Minitest::Test
   end
 
   def test_references_follow_under_auto_compaction_and_stress
-    run_ruby(WITNESSES + <<~'RUBY', timeout: 300)
+    run_ruby(WITNESSES + <<~'RUBY', timeout: 900)
       GC.auto_compact = true
       (WITNESSES.keys - [:coverage]).each { |name|
         GC.stress = true
