@@ -1,0 +1,14 @@
+# frozen_string_literal: true
+
+class HomeController < ApplicationController
+  skip_before_action :remember_visit, only: :up
+
+  def index
+    @kinds = ApplicationRecord.descendants.sort_by(&:name)
+    @count = Rails.cache.fetch("home/count", expires_in: 300) { @kinds.sum(&:count) }
+  end
+
+  def up
+    render plain: "up"
+  end
+end
