@@ -1,0 +1,111 @@
+# frozen_string_literal: true
+
+require "digest"
+require "fileutils"
+require "open3"
+
+# An application of benchmark/apps: written below build/ by its own `generate`,
+# its gems installed for each ruby into a directory of its own.
+class App
+  Missing = Class.new(StandardError)
+  SOURCES = File.expand_path("../apps", __dir__)
+  NAMES = %w[rails rack].freeze
+
+  attr_reader :name, :directory
+
+  # +place+: the directory that everything made here goes to.
+  def initialize(name, place)
+    @name = name
+    @place = place
+    @directory = File.join(place, "apps", name)
+    @ready = {}
+  end
+
+  def requests
+    File.join(directory, "requests.txt")
+  end
+
+  # Writes the application and installs its gems for +build+; once in a process.
+  def prepare(build)
+    @ready[build.path] ||= begin
+      generate
+      bundle(build)
+      seed(build)
+      true
+    end
+  end
+
+  # What the servers of one run get; its files go to +run_directory+.
+  def environment(build, run_directory)
+    settings = bundle_environment(build).merge("RAILS_ENV" => "production", "RACK_ENV" => "production", "SECRET_KEY_BASE" => "0" * 64)
+    return settings unless seeded?
+
+    database = File.join(run_directory, "database.sqlite3")
+    FileUtils.cp(seed_file, database) unless File.exist?(database)
+    settings.merge("DATABASE" => database)
+  end
+
+  def bundle_environment(build)
+    build.environment.merge("BUNDLE_GEMFILE" => File.join(directory, "Gemfile"), "BUNDLE_PATH" => File.join(@place, "gems", build.name.split("+").first),
+                            "BUNDLE_APP_CONFIG" => File.join(@place, "gems", ".bundle"),
+                            "PATH" => [File.dirname(build.path), ENV["PATH"]].join(File::PATH_SEPARATOR))
+  end
+
+  private
+
+  def generate
+    return if @generated
+
+    run(ENV.to_h, RbConfig.ruby, File.join(SOURCES, name, "generate"), directory)
+    FileUtils.mkdir_p([File.join(directory, "public"), File.join(directory, "tmp")])
+    @generated = true
+  end
+
+  def bundle(build)
+    raise Missing, "#{build.name}: no bundle beside #{build.path}: an installed ruby is needed (make rubies)" unless File.exist?(bundler(build))
+
+    environment = bundle_environment(build)
+    return if try(environment, build.path, bundler(build), "check").last
+
+    output, fine = try(environment, build.path, bundler(build), "install", "--jobs", "2")
+    raise Missing, "the gems of #{name} cannot be installed for #{build.name}: #{output.lines.map(&:strip).reject(&:empty?).last}" unless fine
+  end
+
+  def bundler(build)
+    File.join(File.dirname(build.path), "bundle")
+  end
+
+  # The same database for all: a copy of it is made for each run.
+  def seed(build)
+    made_from = "#{seed_file}.made-from"
+    return if !seeded? || (File.exist?(made_from) && File.read(made_from) == digest)
+
+    FileUtils.rm_f(Dir["#{seed_file}*"])
+    run(bundle_environment(build).merge("RAILS_ENV" => "production", "SECRET_KEY_BASE" => "0" * 64, "DATABASE" => seed_file),
+        build.path, bundler(build), "exec", build.path, "seed.rb")
+    File.write(made_from, digest)
+  end
+
+  def seeded?
+    File.exist?(File.join(directory, "seed.rb"))
+  end
+
+  def seed_file
+    File.join(directory, "seed.sqlite3")
+  end
+
+  def digest
+    Digest::SHA256.hexdigest(%w[seed.rb db/schema.rb].map { |file| File.read(File.join(directory, file)) }.join)
+  end
+
+  def run(environment, *command)
+    output, fine = try(environment, *command)
+    raise Missing, "#{name}: #{command.last(2).join(" ")} failed: #{output.lines.grep(/error/i).first&.strip || output.lines.last&.strip}" unless fine
+  end
+
+  def try(environment, *command)
+    directory = File.directory?(@directory) ? @directory : "."
+    output, status = Open3.capture2e(environment, *command, chdir: directory, stdin_data: "")
+    [output, status.success?]
+  end
+end

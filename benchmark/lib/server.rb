@@ -1,0 +1,215 @@
+# frozen_string_literal: true
+
+require "erb"
+require "etc"
+require "fileutils"
+require "open3"
+require "socket"
+require_relative "clock"
+require_relative "memory"
+
+# A server that is started, watched from outside and stopped, each of its
+# processes by its own number. A subclass is one kind of server; its
+# configuration is a file in benchmark/servers.
+class Server
+  Failed = Class.new(StandardError)
+  Missing = Class.new(StandardError)
+  CONFIGURATIONS = File.expand_path("../servers", __dir__)
+  WORKERS = 4
+  # Seconds; bounds only.
+  START = 120
+  STOP = 15
+  SETTLE = 10
+
+  # One process at one moment; +sample+ is Memory's.
+  Seen = Struct.new(:pid, :parent, :worker, :title, :sample)
+
+  class << self
+    def all
+      @all ||= []
+    end
+
+    def inherited(subclass)
+      super
+      Server.all << subclass
+    end
+
+    # puma-fork_worker for PumaForkWorker::NAME.
+    def title
+      self::NAME
+    end
+
+    def find(name)
+      all.find { |server| server.title == name }
+    end
+
+    # What must be installed beside the gems: one line where it is missing.
+    def missing
+    end
+  end
+
+  attr_reader :port, :pid, :directory
+
+  # +directory+ is the run's own. +settings+ holds :warmup and :yjit.
+  def initialize(app, build, directory, settings)
+    @app = app
+    @build = build
+    @directory = directory
+    @settings = settings
+    @port = Server.free_port
+    @log = File.join(directory, "server.log")
+  end
+
+  # Starts it and waits until all workers are there and at rest.
+  def start
+    FileUtils.mkdir_p(@directory)
+    before_start
+    @pid = Process.spawn(environment, *command, chdir: @app.directory, in: File::NULL, out: [@log, "a"], err: [@log, "a"], pgroup: true)
+    wait_for_workers
+  end
+
+  def wait_for_workers
+    wait("all workers", START) { workers.size == WORKERS && listening? }
+    settle
+  end
+
+  # Waits until the processes have nothing to do: no time is spent any more.
+  def settle
+    spent = nil
+    deadline = Clock.now + SETTLE
+    loop do
+      now = tree.sum { |pid| ticks(pid) }
+      return if now == spent || Clock.now > deadline
+
+      spent = now
+      sleep 0.3
+    end
+  end
+
+  # The processes with what they hold; those that end meanwhile are left out.
+  def look
+    tree.filter_map do |pid|
+      Seen.new(pid, parent(pid), worker?(pid), title_of(pid), Memory.sample(pid, mappings: false))
+    rescue Errno::ENOENT, Errno::ESRCH
+      nil
+    end
+  end
+
+  def workers
+    tree.select { |pid| worker?(pid) }
+  end
+
+  # The process that a worker was forked from, as far as it lives.
+  def parent(pid)
+    File.read("/proc/#{pid}/stat").rpartition(")").last.split[1].to_i
+  rescue Errno::ENOENT, Errno::ESRCH
+    nil
+  end
+
+  # Politely first; what is left after that is killed.
+  def stop
+    return unless @pid
+
+    known = tree
+    signal(stop_signal, @pid)
+    deadline = Clock.now + STOP
+    ended = false
+    until (ended ||= !Process.wait(@pid, Process::WNOHANG).nil?) && known.none? { |pid| alive?(pid) }
+      break if Clock.now > deadline
+
+      known |= tree
+      sleep 0.05
+    end
+    known.each { |pid| signal(:KILL, pid) if alive?(pid) }
+    Process.wait(@pid) unless ended
+    @pid = nil
+  end
+
+  # What it said last, or first of an error.
+  def complaint
+    lines = logs.select { |file| File.exist?(file) }.flat_map { |file| File.readlines(file) }.map { |line| line.scrub.strip }.reject(&:empty?)
+    (lines.grep(/error|cannot/i).first(1) + lines.last(1)).uniq.join(" | ")
+  end
+
+  def self.free_port
+    TCPServer.open("127.0.0.1", 0) { |socket| socket.local_address.ip_port }
+  end
+
+  private
+
+  def before_start
+  end
+
+  def logs
+    [@log]
+  end
+
+  def stop_signal
+    :TERM
+  end
+
+  def environment
+    @app.environment(@build, @directory).merge("PORT" => port.to_s, "WORKERS" => WORKERS.to_s, "WARMUP" => @settings[:warmup] ? "1" : "0",
+                                               "YJIT" => @settings[:yjit] ? "1" : "0")
+  end
+
+  def bundle_exec(*command)
+    [@build.path, File.join(File.dirname(@build.path), "bundle"), "exec", *command]
+  end
+
+  def configuration(name)
+    File.join(CONFIGURATIONS, name)
+  end
+
+  # A worker is known by the title that its server gives it.
+  def worker?(pid)
+    self.class::WORKER.match?(title_of(pid))
+  end
+
+  def title_of(pid)
+    File.binread("/proc/#{pid}/cmdline").tr("\0", " ").strip
+  rescue Errno::ENOENT, Errno::ESRCH
+    ""
+  end
+
+  def tree
+    Memory.tree(@pid)
+  end
+
+  def ticks(pid)
+    File.read("/proc/#{pid}/stat").rpartition(")").last.split.values_at(11, 12).sum(&:to_i)
+  rescue Errno::ENOENT, Errno::ESRCH
+    0
+  end
+
+  def alive?(pid)
+    !File.read("/proc/#{pid}/stat").rpartition(")").last.lstrip.start_with?("Z")
+  rescue Errno::ENOENT, Errno::ESRCH
+    false
+  end
+
+  def listening?
+    TCPSocket.open("127.0.0.1", port).close
+    true
+  rescue SystemCallError
+    false
+  end
+
+  def wait(what, seconds)
+    deadline = Clock.now + seconds
+    until yield
+      raise Failed, "ended early: #{complaint}" if Process.wait(@pid, Process::WNOHANG).tap { |ended| @pid = nil if ended }
+      raise Failed, "no #{what} after #{seconds} s: #{complaint}" if Clock.now > deadline
+
+      sleep 0.1
+    end
+  end
+
+  def signal(name, pid)
+    Process.kill(name, pid)
+  rescue Errno::ESRCH
+    nil
+  end
+end
+
+require_relative "server_kinds"

@@ -1,0 +1,168 @@
+# frozen_string_literal: true
+
+require_relative "server"
+
+class Unicorn < Server
+  NAME = "unicorn"
+  WORKER = /\Aunicorn worker\[\d+\]/
+
+  private
+
+  def command
+    bundle_exec("unicorn", "-c", configuration("unicorn.rb"), "config.ru")
+  end
+end
+
+class Puma < Server
+  NAME = "puma"
+  WORKER = /\Apuma: cluster worker \d+:/
+
+  private
+
+  def command
+    bundle_exec("puma", "-C", configuration("puma.rb"), "config.ru")
+  end
+end
+
+# Worker 0 forks the others; after 1,000 requests it does so anew.
+class PumaForkWorker < Puma
+  NAME = "puma-fork_worker"
+
+  private
+
+  def environment
+    super.merge("FORK_WORKER" => "1000")
+  end
+end
+
+class Pitchfork < Server
+  NAME = "pitchfork"
+  WORKER = /\Apitchfork \(gen:\d+\) worker\[\d+\]/
+
+  private
+
+  def command
+    bundle_exec("pitchfork", "-c", configuration("pitchfork.conf.rb"), "config.ru")
+  end
+end
+
+class PitchforkReforking < Pitchfork
+  NAME = "pitchfork-reforking"
+
+  private
+
+  def environment
+    super.merge("REFORK_AFTER" => "50,100,1000")
+  end
+end
+
+# What both ways to use Apache share.
+module Apache
+  MODULES = "/usr/lib/apache2/modules"
+
+  def self.missing(*names)
+    return "apache2 is not installed (Debian package apache2-bin)" unless program
+
+    name = names.find { |file| !File.exist?(File.join(MODULES, file)) }
+    name && "Apache has no #{name} (Debian package #{name == "mod_passenger.so" ? "libapache2-mod-passenger" : "apache2-bin"})"
+  end
+
+  def self.program
+    %w[/usr/sbin/apache2 /usr/bin/apache2].find { |file| File.executable?(file) }
+  end
+
+  private
+
+  # Writes a configuration from benchmark/servers.
+  def write_configuration(name, **values)
+    template = ERB.new(File.read(configuration("#{name}.erb")))
+    values = { modules: MODULES, port: port, directory: directory, workers: Server::WORKERS }.merge(values)
+    File.join(directory, name).tap { |file| File.write(file, template.result_with_hash(values)) }
+  end
+
+  def apache(configuration)
+    [Apache.program, "-f", configuration, "-D", "FOREGROUND"]
+  end
+end
+
+class ApachePassenger < Server
+  include Apache
+  NAME = "passenger"
+  WORKER = /\APassenger RubyApp/
+  ROOT = "/usr/lib/ruby/vendor_ruby/phusion_passenger/locations.ini"
+
+  def self.missing
+    Apache.missing("mod_passenger.so", "mod_env.so") || ("passenger is not installed (Debian package passenger)" unless File.exist?(ROOT))
+  end
+
+  private
+
+  def before_start
+    user = Etc.getpwuid
+    @file = write_configuration("apache-passenger.conf", ruby: wrapper, app: @app.directory, passenger_root: ROOT, user: user.name,
+                                                         group: Etc.getgrgid(user.gid).name)
+  end
+
+  # Passenger hands on only a part of its environment.
+  def wrapper
+    settings = environment.merge("RUBYOPT" => "-rbundler/setup", "PASSENGER_USE_RUBY_NATIVE_SUPPORT" => "0")
+    lines = settings.map { |key, value| value ? "export #{key}='#{value.gsub("'", "'\\\\''")}'" : "unset #{key}" }
+    File.join(directory, "ruby").tap do |file|
+      File.write(file, ["#!/bin/sh", *lines, "exec '#{@build.path}' \"$@\"", ""].join("\n"))
+      File.chmod(0o755, file)
+    end
+  end
+
+  def command
+    apache(@file)
+  end
+
+  def logs
+    [*%w[error.log passenger.log].map { |name| File.join(directory, name) }, *super]
+  end
+end
+
+# Apache takes the requests and passes them on to a Puma.
+class ApachePuma < Puma
+  include Apache
+  NAME = "apache-puma"
+
+  def self.missing
+    Apache.missing("mod_proxy.so", "mod_proxy_http.so")
+  end
+
+  def start
+    super
+    @behind = port
+    @port = Server.free_port
+    @front = Process.spawn(*apache(write_configuration("apache-proxy.conf", behind: @behind)), in: File::NULL, out: [@log, "a"], err: [@log, "a"],
+                                                                                               pgroup: true)
+    wait("Apache", START) { listening? }
+    settle
+  rescue StandardError, Interrupt
+    stop
+    raise
+  end
+
+  def stop
+    front = @front
+    @front = nil
+    if front
+      known = Memory.tree(front)
+      signal(:TERM, front)
+      Process.wait(front)
+      known.each { |pid| signal(:KILL, pid) if alive?(pid) }
+    end
+    super
+  end
+
+  private
+
+  def tree
+    @front ? super + Memory.tree(@front) : super
+  end
+
+  def logs
+    [File.join(directory, "error.log"), *super]
+  end
+end

@@ -1,0 +1,22 @@
+# frozen_string_literal: true
+
+# Pitchfork: a monitor, a mold that has loaded the application, and workers
+# that are forked from the mold.
+listen "127.0.0.1:#{ENV.fetch("PORT")}", backlog: 256
+worker_processes Integer(ENV.fetch("WORKERS"))
+timeout 60
+spawn_timeout 60
+# After so many requests a worker becomes the new mold.
+refork_after ENV["REFORK_AFTER"].split(",").map(&:to_i) if ENV["REFORK_AFTER"]
+
+warmed = nil
+before_fork do |_server|
+  # Once in each mold, before it forks workers.
+  if ENV["WARMUP"] == "1" && warmed != Process.pid
+    warmed = Process.pid
+    Process.warmup
+  end
+end
+after_mold_fork do |_server, _mold|
+  ActiveRecord::Base.connection_handler.clear_all_connections! if defined?(ActiveRecord::Base)
+end
