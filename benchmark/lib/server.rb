@@ -99,7 +99,11 @@ class Server
     tree.select { |pid| worker?(pid) }
   end
 
-  # The process that a worker was forked from, as far as it lives.
+  # The process that a worker was forked from.
+  def origin(worker)
+    parent(worker)
+  end
+
   def parent(pid)
     File.read("/proc/#{pid}/stat").rpartition(")").last.split[1].to_i
   rescue Errno::ENOENT, Errno::ESRCH

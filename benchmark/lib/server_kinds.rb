@@ -39,6 +39,11 @@ class Pitchfork < Server
   NAME = "pitchfork"
   WORKER = /\Apitchfork \(gen:\d+\) worker\[\d+\]/
 
+  # The kernel gives the mold's children to the monitor.
+  def origin(_worker)
+    tree.find { |pid| title_of(pid).match?(/\Apitchfork \(gen:\d+\) mold/) }
+  end
+
   private
 
   def command
@@ -75,8 +80,12 @@ module Apache
 
   # Writes a configuration from benchmark/servers.
   def write_configuration(name, **values)
-    template = ERB.new(File.read(configuration("#{name}.erb")))
-    values = { modules: MODULES, port: port, directory: directory, workers: Server::WORKERS }.merge(values)
+    template = ERB.new(File.read(configuration("#{name}.erb")), trim_mode: "-")
+    apache_user = Etc.passwd { |entry| break entry.name if %w[www-data nobody].include?(entry.name) } if Process.euid.zero?
+    # Apache's children reach what stands here.
+    File.chmod(0o755, directory)
+    FileUtils.mkdir_p(File.join(directory, "public"))
+    values = { modules: MODULES, port: port, directory: directory, workers: Server::WORKERS, apache_user: apache_user }.merge(values)
     File.join(directory, name).tap { |file| File.write(file, template.result_with_hash(values)) }
   end
 
