@@ -65,6 +65,7 @@ class Server
     FileUtils.mkdir_p(@directory)
     before_start
     @pid = Process.spawn(environment, *command, chdir: @app.directory, in: File::NULL, out: [@log, "a"], err: [@log, "a"], pgroup: true)
+    @group = @pid
     wait_for_workers
   end
 
@@ -109,6 +110,30 @@ class Server
   rescue Errno::ENOENT, Errno::ESRCH
     nil
   end
+
+  # Another process has taken the master's place: the old one is asked to go.
+  # What it leaves behind is ours to wait for (see Server.adopt).
+  def handed_over(successor)
+    old = @pid
+    signal(:QUIT, old)
+    deadline = Clock.now + STOP
+    sleep 0.05 until (gone = Process.wait(old, Process::WNOHANG)) || Clock.now > deadline
+    raise Failed, "the old master does not go" unless gone
+
+    @pid = successor
+  end
+
+  # From now on orphans of servers become children of this process, so that a
+  # master that was started by another master can be waited for.
+  def self.adopt
+    require "fiddle"
+    prctl = Fiddle::Function.new(Fiddle.dlopen(nil)["prctl"], [Fiddle::TYPE_INT] + [Fiddle::TYPE_LONG] * 4, Fiddle::TYPE_INT)
+    prctl.call(SET_CHILD_SUBREAPER, 1, 0, 0, 0).zero?
+  rescue LoadError, Fiddle::DLError
+    false
+  end
+  SET_CHILD_SUBREAPER = 36
+  private_constant :SET_CHILD_SUBREAPER
 
   # Politely first; what is left after that is killed.
   def stop
@@ -176,8 +201,9 @@ class Server
     ""
   end
 
+  # Also those whose parent has died: they stay in the group.
   def tree
-    Memory.tree(@pid)
+    Memory.tree(@pid) | Memory.group(@group)
   end
 
   def ticks(pid)

@@ -6,6 +6,11 @@ class Unicorn < Server
   NAME = "unicorn"
   WORKER = /\Aunicorn worker\[\d+\]/
 
+  # The masters that a USR2 has started, in the order of their age.
+  def successors
+    (tree - [@pid]).select { |pid| title_of(pid).match?(/\Aunicorn master/) }
+  end
+
   private
 
   def command
