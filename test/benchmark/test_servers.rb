@@ -1,0 +1,182 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+%w[server_matrix server_report server_run wrk].each { |name| BenchmarkTest.load("lib/#{name}") }
+require "json"
+require "yaml"
+
+class TestServerMatrix < Minitest::Test
+  def test_the_whole_is_the_product_of_the_axes
+    whole = ServerMatrix.product
+    assert_equal ServerMatrix::AXES.values.map(&:size).reduce(:*), whole.size
+    assert_equal whole.size, whole.map(&:id).uniq.size
+  end
+
+  def test_what_is_chosen_is_a_part_of_the_whole_with_every_server_on_every_application
+    chosen = ServerMatrix.chosen
+    assert_empty chosen - ServerMatrix.product
+    assert_equal chosen.uniq, chosen
+    assert_equal App::NAMES.product(Server.all.map(&:title)).sort, chosen.map { |setting| [setting.app, setting.server] }.uniq.sort
+    ServerMatrix::AXES.each { |axis, values| assert_equal values.sort_by(&:to_s), chosen.map(&axis).uniq.sort_by(&:to_s), axis.to_s }
+  end
+
+  def test_quick_has_every_server
+    assert_equal Server.all.map(&:title).sort, ServerMatrix.quick.map(&:server).uniq.sort
+  end
+
+  def test_named_axes_leave_the_others_as_usual
+    settings = ServerMatrix.only(server: %w[puma unicorn], yjit: [false])
+    assert_equal ["curve-rails-puma-warmup-glibc-interpreter", "curve-rails-unicorn-warmup-glibc-interpreter"], settings.map(&:id)
+  end
+end
+
+class TestWrk < Minitest::Test
+  LINE = { answered: 100, failed: 0, status: "", connect: 0, read: 0, write: 0, timeout: 0, microseconds: 2_000_000, bytes: 5, p50: 1.5, p99: 20.25 }.freeze
+
+  def test_figures
+    result = Wrk.parse(JSON.generate(LINE), 100)
+    assert_equal [100, 0, 50.0, 1.5, 20.25, ""], [result.requests, result.errors, result.rate, result.p50, result.p99, result.complaint]
+  end
+
+  def test_every_kind_of_error_counts_also_an_answer_that_did_not_come
+    result = Wrk.parse(JSON.generate(LINE.merge(answered: 98, failed: 3, status: "500", read: 1)), 100)
+    assert_equal 6, result.errors
+    assert_equal "3 failed, 1 read, 2 missing, status 500", result.complaint
+  end
+end
+
+class TestServerReport < Minitest::Test
+  Named = Struct.new(:name, :version, :allocator, :env)
+  FACTS = { date: "2026-01-02T03:04:05Z", cores: 2, cpu: "x", memory_mb: 100, kernel: "Linux", transparent_huge_pages: "madvise" }.freeze
+
+  def process(worker, private_dirty, pss)
+    { "worker" => worker, "Private_Dirty" => private_dirty * 1024, "Pss" => pss * 1024 }
+  end
+
+  def curve(build, private_dirty)
+    points = [0, 100].map { |requests| { "requests" => requests, "processes" => [process(false, 5, 50), *[process(true, private_dirty + requests, 20)] * 2] } }
+    { "setting" => ServerMatrix.chosen.first.to_h.transform_keys(&:to_s), "build" => build, "round" => 1, "points" => points,
+      "loads" => [{ "rate" => 100.0, "p50" => 2.0, "p99" => 9.0 }] }
+  end
+
+  def pages(build, mb)
+    kinds = ["GC pages", "malloc"].to_h { |kind| [kind, { "lost" => mb, "own" => 1.0, "changed words" => 0.5 }] }
+    { "setting" => ServerMatrix.quick.last.to_h.transform_keys(&:to_s), "build" => build, "round" => 1,
+      "pages" => { "kinds" => kinds, "writers" => [{ "kind" => "malloc", "function" => "free", "mb" => mb }] } }
+  end
+
+  def report
+    builds = %w[stock cow].map { |name| Named.new(name, "ruby 3", { "name" => "jemalloc" }, {}) }
+    ServerReport.of(FACTS, builds, [curve("stock", 100), curve("cow", 50), pages("stock", 8.0), pages("cow", 2.0)], [])
+  end
+
+  def test_tables
+    text = report.text
+    assert_match(/^unicorn, warmup, glibc, after 100 +200\.0 +150\.0 +0\.75 +one run$/, text)
+    assert_match(/^unicorn, warmup, glibc, after 0 +100\.0 +50\.0 +0\.50 +one run$/, text)
+    assert_match(/^rails: throughput .*more is better\)$/, text)
+    assert_match(/^rack: inherited and lost by one worker: GC pages/, text)
+    assert_match(/^free +malloc +8\.00 +2\.00$/, text)
+    refute_match(/synthetic/, text)
+  end
+
+  def test_curves
+    names = Dir.mktmpdir { |directory| report.write(directory) { |line| line }.map { |file| File.basename(file) } }
+    skip "gnuplot is not installed" unless Chart.available?
+
+    assert_includes names, "rails-unicorn-growth.svg"
+  end
+end
+
+# What the generators write, without a gem.
+class TestApps < Minitest::Test
+  def generate(name)
+    Dir.mktmpdir do |directory|
+      output, status = Open3.capture2e(RbConfig.ruby, File.join(BenchmarkTest::BENCHMARK, "apps", name, "generate"), directory)
+      assert_predicate status, :success?, output
+      yield directory, File.readlines(File.join(directory, "requests.txt"), chomp: true)
+    end
+  end
+
+  def test_rails_has_its_models_controllers_routes_and_requests_for_all_of_them
+    generate("rails") do |directory, requests|
+      routes = File.read(File.join(directory, "config/routes/resources.rb")).scan(/^resources :(\w+)/).flatten
+      assert_operator routes.size, :>=, 80
+      assert_equal 10_000, requests.size
+      routes.each do |plural|
+        assert_path_exists File.join(directory, "app/controllers/#{plural}_controller.rb")
+        assert_path_exists File.join(directory, "app/models/#{plural.delete_suffix("s")}.rb")
+        [%r{\AGET /#{plural}\?}, %r{\AGET /#{plural}/\d+\?}, %r{\AGET /#{plural}/\d+\.json}, %r{\AGET /#{plural}/\d+/report}, %r{\AGET /#{plural}/summary},
+         %r{\APOST /#{plural} }, %r{\APATCH /#{plural}/\d+ }].each do |pattern|
+          assert requests.first(1_100).any?(pattern), "no request is #{pattern.inspect}"
+        end
+      end
+    end
+  end
+
+  def test_what_is_generated_is_ruby_and_yaml
+    generate("rails") do |directory, _|
+      files = Dir[File.join(directory, "{app,config,db}/**/*.rb")]
+      assert_operator files.size, :>, 170
+      script = "ARGV.each { |file| RubyVM::InstructionSequence.compile(File.read(file), file) }"
+      output, status = Open3.capture2e(RbConfig.ruby, "-w", "-e", script, *files)
+      assert_predicate status, :success?, output
+      assert_equal "", output
+      Dir[File.join(directory, "config/locales/*.yml")].each { |file| assert_kind_of Hash, YAML.safe_load_file(file), file }
+    end
+  end
+
+  def test_the_same_files_at_every_call
+    %w[rails rack].each do |name|
+      generate(name) do |first, _|
+        generate(name) do |second, _|
+          output, status = Open3.capture2e("diff", "-r", first, second)
+          assert_predicate status, :success?, output
+        end
+      end
+    end
+  end
+end
+
+class TestServersCommand < Minitest::Test
+  include BenchmarkTest
+
+  def test_mistakes_are_told_in_one_line
+    assert_refused(/no ruby to measure/, "run-servers")
+    assert_refused(/--ruby wants NAME=PATH, not x/, "run-servers", "--ruby", "x")
+    assert_refused(/--server: no such: thin \(there are unicorn/, "run-servers", "--server", "thin")
+    assert_refused(/not understood: more/, "run-servers", "more")
+    skip "wrk is not installed (Debian package wrk)" if Wrk.missing
+
+    assert_refused(/no such file/, "run-servers", "--ruby", "a=/nowhere/ruby")
+  end
+
+  def test_list
+    out, _, status = command("run-servers", "--list", "--server", "puma", "--app", "rack", "--warmup", "on,off")
+    assert_predicate status, :success?
+    assert_equal %w[curve-rack-puma-warmup-glibc-yjit curve-rack-puma-cold-glibc-yjit], out.split
+  end
+
+  # The whole way, with one server; a second call repeats nothing.
+  def test_one_server
+    ruby = ENV["COW_INSTALLED_RUBY"] || RbConfig.ruby
+    Dir.mktmpdir do |directory|
+      arguments = ["--ruby", "test=#{ruby}", "--quick", "--server", "puma", "--app", "rack", "--output", directory]
+      out, errors, status = command("run-servers", *arguments)
+      reason = errors[/^benchmark.run-servers: (wrk is not.*)/, 1] || out[/^skipped: (.*)/, 1]
+      skip reason if reason
+
+      assert_predicate status, :success?, errors + out
+      run = JSON.parse(File.read(Dir[File.join(directory, "runs/*.json")].first))
+      assert_equal [0, 40], run["points"].map { |point| point["requests"] }
+      assert_equal 4, run["points"].last["processes"].count { |process| process["worker"] }
+      assert_equal 0, run["loads"].first["errors"]
+      assert_match(/^puma, warmup, glibc, after 40 +[\d.]+$/, out)
+      run["points"].last["processes"].each { |process| refute_path_exists "/proc/#{process["pid"]}" }
+
+      _, errors, status = command("run-servers", *arguments)
+      assert_predicate status, :success?, errors
+      refute_match(/round 1, 1 of/, errors)
+    end
+  end
+end
