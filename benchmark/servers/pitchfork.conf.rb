@@ -9,14 +9,8 @@ spawn_timeout 60
 # After so many requests a worker becomes the new mold.
 refork_after ENV["REFORK_AFTER"].split(",").map(&:to_i) if ENV["REFORK_AFTER"]
 
-warmed = nil
-before_fork do |_server|
-  # Once in each mold, before it forks workers.
-  if ENV["WARMUP"] == "1" && warmed != Process.pid
-    warmed = Process.pid
-    Process.warmup
-  end
-end
+# In each mold, the first and those that workers became, before it forks.
 after_mold_fork do |_server, _mold|
   ActiveRecord::Base.connection_handler.clear_all_connections! if defined?(ActiveRecord::Base)
+  Process.warmup if ENV["WARMUP"] == "1"
 end
