@@ -99,7 +99,7 @@ class ServerReport < Report
     watched = @runs.select { |run| run["setting"]["measure"].to_s == "pages" && run["pages"]["writers"].any? }
     watched.group_by { |run| run["setting"] }.map do |setting, runs|
       label = ServerMatrix::Setting.new(**setting.transform_keys(&:to_sym)).label
-      names = runs.map { |run| run["build"] }.uniq
+      names = @builds.map(&:name) & runs.map { |run| run["build"] }
       found = names.to_h { |name| [name, writers(runs.select { |run| run["build"] == name })] }
       keys = found.values.flat_map(&:keys).uniq.max_by(WRITERS) { |key| found.values.sum { |sizes| sizes.fetch(key, 0) } }
       Table.new("#{setting["app"]}, #{label}: which function wrote a lost page first (MB)", ["function", "kind", *names],
