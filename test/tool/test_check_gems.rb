@@ -135,6 +135,7 @@ class TestCheckGems < Minitest::Test
     assert_equal "3 passed, 0 failed, 2 skipped\n", out.lines.last
     results = JSON.parse(File.read("#{@dir}/out/results.json"))
     assert_equal({ "stock" => "passed", "cow" => "passed" }, results["cowtest 1.0 source"]["tests"]["TestGem#test_value"])
+    assert_includes File.read("#{@dir}/out/table.md"), "| cowtest 1.0 | source | 2 | 0 | 1 |\n"
   end
 
   def test_a_test_that_fails_on_ours_only
