@@ -70,10 +70,11 @@ class TestMsgpack < GemTest
   def test_buffers_outlive_collections
     bytes = (0..2_000).map { |i| "v#{i}" }.to_msgpack
     unpacker = MessagePack::Unpacker.new
-    unpacker.feed(bytes[0, 4_000])
-    assert_raises(EOFError) { unpacker.read }
+    found = []
+    unpacker.feed_each(bytes[0, 4_000]) { |object| found << object }
+    assert_empty found
     move
-    unpacker.feed(bytes[4_000..])
-    assert_equal((0..2_000).map { |i| "v#{i}" }, unpacker.read)
+    unpacker.feed_each(bytes[4_000..]) { |object| found << object }
+    assert_equal([(0..2_000).map { |i| "v#{i}" }], found)
   end
 end
