@@ -50,7 +50,8 @@ class Server
 
   attr_reader :port, :pid, :directory
 
-  # +directory+ is the run's own. +settings+ holds :warmup and :yjit.
+  # +directory+ is the run's own. +settings+ holds :warmup and :yjit, and :oob_gc
+  # where workers shall collect between requests.
   def initialize(app, build, directory, settings)
     @app = app
     @build = build
@@ -179,7 +180,7 @@ class Server
 
   def environment
     @app.environment(@build, @directory).merge("PORT" => port.to_s, "WORKERS" => WORKERS.to_s, "WARMUP" => @settings[:warmup] ? "1" : "0",
-                                               "YJIT" => @settings[:yjit] ? "1" : "0")
+                                               "YJIT" => @settings[:yjit] ? "1" : "0", "OOB_GC" => @settings[:oob_gc] ? "1" : "0")
   end
 
   def bundle_exec(*command)

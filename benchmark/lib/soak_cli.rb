@@ -59,6 +59,7 @@ class SoakCommandLine
       options.on("--minutes N", Float, "for each server (default #{MINUTES})") { |number| @minutes = number }
       options.on("--[no-]warmup", "call Process.warmup before the first fork (default: yes)") { |on| @settings[:warmup] = on }
       options.on("--[no-]yjit", "(default: yes)") { |on| @settings[:yjit] = on }
+      options.on("--oob-gc", "workers collect between requests (Unicorn's middleware, Puma's out_of_band,", "Pitchfork's after_request_complete)") { @settings[:oob_gc] = true }
       options.on("--place DIR", "where applications, gems and results go (default build/servers)") { |path| @place = File.expand_path(path) }
     end
   end

@@ -14,3 +14,6 @@ after_mold_fork do |_server, _mold|
   ActiveRecord::Base.connection_handler.clear_all_connections! if defined?(ActiveRecord::Base)
   Process.warmup if ENV["WARMUP"] == "1"
 end
+
+# Collects after every tenth request, when its answer is sent.
+after_request_complete { |_server, worker, _env| GC.start if worker.requests_count % 10 == 0 } if ENV["OOB_GC"] == "1"

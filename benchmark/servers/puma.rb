@@ -12,3 +12,6 @@ before_fork do
   ActiveRecord::Base.connection_handler.clear_all_connections! if defined?(ActiveRecord::Base)
   Process.warmup if ENV["WARMUP"] == "1"
 end
+
+# Collects when no request waits.
+out_of_band { GC.start } if ENV["OOB_GC"] == "1"

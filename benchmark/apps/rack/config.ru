@@ -3,6 +3,11 @@
 require "bundler/setup"
 require_relative "library"
 
+# Unicorn's own way to collect between requests.
+if ENV["OOB_GC"] == "1" && defined?(Unicorn::HttpServer)
+  require "unicorn/oob_gc"
+  use Unicorn::OobGC, 10
+end
 run Library.new
 # The other servers call it in a hook of their own before they fork.
 Process.warmup if ENV["WARMUP"] == "1" && defined?(PhusionPassenger)

@@ -5,6 +5,11 @@ require_relative "config/environment"
 # Unicorn sends no length by itself, and wrk takes an answer that ends with its
 # connection for a broken one.
 use Rack::ContentLength
+# Unicorn's own way to collect between requests.
+if ENV["OOB_GC"] == "1" && defined?(Unicorn::HttpServer)
+  require "unicorn/oob_gc"
+  use Unicorn::OobGC, 10
+end
 run Rails.application
 # The other servers call it in a hook of their own before they fork.
 Process.warmup if ENV["WARMUP"] == "1" && defined?(PhusionPassenger)
