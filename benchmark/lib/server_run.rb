@@ -34,7 +34,7 @@ class ServerRun
   ensure
     @faults&.finish
     @server&.stop
-    FileUtils.remove_entry(directory) if directory
+    remove(directory) if directory
   end
 
   # The same ruby with another malloc. Checked builds are kept: a check takes
@@ -65,6 +65,16 @@ class ServerRun
   end
 
   private
+
+  # Passenger's watchdog may still be cleaning up there itself.
+  def remove(directory)
+    50.times do
+      FileUtils.rm_rf(directory)
+      break unless File.exist?(directory)
+
+      sleep 0.1
+    end
+  end
 
   def measure(directory)
     @server.start
