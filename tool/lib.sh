@@ -30,3 +30,32 @@ need_room() {
 revision() {
     sed -n 's/^#define COWRUBY_REVISION "\(.*\)"/\1/p' "$top/gc/revision.h"
 }
+
+# compile_in DIRECTORY: goes to DIRECTORY/obj, with the compiler cache where there
+# is one. Sources and objects stand alike below every such directory, so that it
+# finds what another kind of build has compiled.
+compile_in() {
+    case $PATH in
+      "${COW_CCACHE:-}":*) ;;
+      *) PATH=${COW_CCACHE:+$COW_CCACHE:}$PATH ;;
+    esac
+    export PATH
+    export CCACHE_BASEDIR="$1" CCACHE_NOHASHDIR=1
+    # Jobs and flags of the make that called us are not CRuby's.
+    unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES 2>/dev/null || :
+    mkdir -p "$1/obj"
+    cd "$1/obj" || die "$1/obj cannot be entered"
+}
+
+# configure_once LOG LABEL [ARGUMENTS]: CRuby's configure with build/config.args and
+# ARGUMENTS, unless that was done since they were written.
+configure_once() {
+    log=$1 label=$2
+    shift 2
+    if [ ! -f Makefile ] || [ "$top/build/config.args" -nt .cow-configured ]; then
+        given=$(cat "$top/build/config.args")
+        eval "set -- $given \"\$@\""
+        "$top/tool/progress" "$log" "$label: configure" -- ../src/configure "$@"
+        touch .cow-configured
+    fi
+}

@@ -6,9 +6,9 @@ require_relative "../lib/job_queue"
 module JobRun
   private
 
-  def with_queue(number, workload, wait:, timeout: 600)
+  def with_queue(build, number, workload, wait:)
     queue = JobQueue.new(number, wait: wait)
-    measured = Measured.run(@build, workload, queue.port, *yield, timeout: timeout)
+    measured = Measured.run(build, workload, queue.port, *yield)
     raise Measured::Failed, "#{workload}: wrong answer: #{queue.wrong}" if queue.wrong
     raise Measured::Failed, "#{workload}: #{queue.done} of #{number} jobs came back" unless queue.done == number
 
@@ -38,9 +38,8 @@ class JobThreads < Benchmark
   end
 
   def measure(build, kase)
-    @build = build
     number = quick? ? 200 : 6_000
-    measured = with_queue(number, "job_threads", wait: WAIT) { [MEGABYTES, *kase.arguments, PROCESSES, THREADS, number] }
+    measured = with_queue(build, number, "job_threads", wait: WAIT) { [MEGABYTES, *kase.arguments, PROCESSES, THREADS, number] }
     values = { private: {}, tree: {}, throughput: measured.result["jobs"] / measured.result["seconds"] }
     measured.looks.each do |point, look|
       values[:private]["#{kase.label}, #{point}"] = mb(look.mean("Private_Dirty"))
@@ -66,9 +65,8 @@ class JobForks < Benchmark
   end
 
   def measure(build, kase)
-    @build = build
     number, every = quick? ? [4, 2] : [60, 6]
-    measured = with_queue(number, "job_forks", wait: 0) { [MEGABYTES, *kase.arguments, number, every] }
+    measured = with_queue(build, number, "job_forks", wait: 0) { [MEGABYTES, *kase.arguments, number, every] }
     values = { private: measured.looks.values.sum { |look| mb(look.mean("Private_Dirty")) } / measured.looks.size,
                throughput: measured.result["jobs"] / measured.result["seconds"] }
     Outcome.new(values: values, raw: raw(measured))

@@ -11,6 +11,14 @@ class Build
   # What the observer's own environment must not pass on.
   FOREIGN = /\A(RUBY|GEM_|BUNDLE|MALLOC_|JE_MALLOC|LD_PRELOAD\z|LD_LIBRARY_PATH\z)/
 
+  # Splits what --ruby takes.
+  def self.name_and_path(text)
+    name, path = text.split("=", 2)
+    raise Unusable, "--ruby wants NAME=PATH, not #{text}" unless path && !path.empty? && name.match?(/\A[\w.-]+\z/)
+
+    [name, path]
+  end
+
   attr_reader :name, :path, :env, :version, :allocator
 
   def initialize(name, path, env: {}, memory_only: false)

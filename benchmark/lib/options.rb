@@ -92,8 +92,7 @@ class Options
   end
 
   def add_ruby(text)
-    name, path = text.split("=", 2)
-    raise Bad, "--ruby wants NAME=PATH, not #{text}" unless path && !path.empty? && name.match?(/\A[\w.-]+\z/)
+    name, path = Build.name_and_path(text)
     raise Bad, "--ruby: two builds are named #{name}" if @rubies.key?(name)
 
     @rubies[name] = path

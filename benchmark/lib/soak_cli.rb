@@ -21,7 +21,7 @@ class SoakCommandLine
     @servers = %w[unicorn puma pitchfork-reforking]
     @app = "rails"
     @minutes = MINUTES
-    @place = File.join(TOP, "build/servers")
+    @place = File.join(TOP, "build")
     @settings = { warmup: true, yjit: true }
   end
 
@@ -53,14 +53,14 @@ class SoakCommandLine
     OptionParser.new do |options|
       options.banner = "Usage: benchmark/soak --ruby NAME=PATH [options]\n" \
                        "Loads servers for a long time, disturbs them, and reports whether memory levels off.\n\n"
-      options.on("--ruby NAME=PATH", "an installed ruby (make rubies)") { |text| @build = Build.new(*text.split("=", 2)).check }
+      options.on("--ruby NAME=PATH", "an installed ruby (make rubies)") { |text| @build = Build.new(*Build.name_and_path(text)).check }
       options.on("--servers NAMES", Array, "of #{Soak::EVENTS.keys.join(", ")}", "(default #{@servers.join(",")})") { |names| @servers = known(names) }
       options.on("--app NAME", App::NAMES, "one of #{App::NAMES.join(", ")} (default #{@app})") { |name| @app = name }
       options.on("--minutes N", Float, "for each server (default #{MINUTES})") { |number| @minutes = number }
       options.on("--[no-]warmup", "call Process.warmup before the first fork (default: yes)") { |on| @settings[:warmup] = on }
       options.on("--[no-]yjit", "(default: yes)") { |on| @settings[:yjit] = on }
       options.on("--oob-gc", "workers collect between requests (Unicorn's middleware, Puma's out_of_band,", "Pitchfork's after_request_complete)") { @settings[:oob_gc] = true }
-      options.on("--place DIR", "where applications, gems and results go (default build/servers)") { |path| @place = File.expand_path(path) }
+      options.on("--place DIR", "where applications, gems and results go (default build)") { |path| @place = File.expand_path(path) }
     end
   end
 

@@ -11,7 +11,6 @@ points = (every..jobs).step(every).to_h { |number| [number, Workload.point("job 
 
 seconds = (1..jobs).sum do |number|
   started = Workload.now
-  looked = 0
   reader, writer = IO.pipe
   pid = fork do
     exit!(1) unless Job.work(port, most: 1) == 1
