@@ -90,6 +90,25 @@ class TestCheck < Minitest::Test
     assert_equal ["Shared"], shared_classes({ "a Shared x" => "", "b Shared x" => "", "a A x" => "", "a A y" => "" })
   end
 
+  def exit_status(fine) = Struct.new(:success?).new(fine)
+
+  def test_gems_that_were_compared
+    rows = { "oj 3 source" => { "outcomes" => { "installs" => "passed", "T#x" => "failed" } } }
+    o = gems_outcome(rows, "oj 3 source:  1 passed\n    FAILED: T#x: failed on ours\n", exit_status(false))
+    assert_equal({ "oj 3 source installs" => "passed", "oj 3 source T#x" => "failed" }, o.tests)
+    assert_equal ["FAILED: T#x: failed on ours"], o.notes
+    assert_equal({ "gems as a whole" => "failed" }, gems_outcome({}, "check-gems: error: no list\n", exit_status(false)).tests)
+  end
+
+  def test_servers_that_were_started
+    o = servers_outcome(%w[curve-rack-puma-cow-1], "skipped: rack: puma, warmup, glibc, stock: no gem: x\n[round 1]\n", exit_status(true))
+    assert_equal({ "curve-rack-puma-cow-1" => "passed", "rack: puma, warmup, glibc, stock" => "skipped" }, o.tests)
+    assert_equal ["skipped: rack: puma, warmup, glibc, stock: no gem: x"], o.notes
+    o = servers_outcome([], "failed: rack: puma, warmup, glibc, cow: 3 errors\n", exit_status(false))
+    assert_equal({ "rack: puma, warmup, glibc, cow" => "failed" }, o.tests)
+    assert_equal({ "servers as a whole" => "failed" }, servers_outcome([], "benchmark/run-servers: no wrk\n", exit_status(false)).tests)
+  end
+
   def test_unknown_stage_and_option
     _, err, status = Open3.capture3("ruby", File.join(ToolTest::TOP, "tool/check"), "--only", "nonsense")
     refute status.success?
