@@ -57,7 +57,7 @@
 
 /* Free slots of all heaps together that a child has after a collection. */
 #ifndef NURSERY_LEAST_SLOTS
-# define NURSERY_LEAST_SLOTS 32768
+# define NURSERY_LEAST_SLOTS 49152
 #endif
 
 /* They are at least the inherited slots divided by this. */

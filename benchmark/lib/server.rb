@@ -75,12 +75,18 @@ class Server
     settle
   end
 
+  # CPU time of all processes so far, in seconds, that of children that were
+  # waited for included. A killed worker's orphans take theirs along.
+  def cpu
+    tree.sum { |pid| ticks(pid) }.fdiv(Etc.sysconf(Etc::SC_CLK_TCK))
+  end
+
   # Waits until the processes have nothing to do: no time is spent any more.
   def settle
     spent = nil
     deadline = Clock.now + SETTLE
     loop do
-      now = tree.sum { |pid| ticks(pid) }
+      now = cpu
       return if now == spent || Clock.now > deadline
 
       spent = now
@@ -207,8 +213,9 @@ class Server
     Memory.tree(@pid) | Memory.group(@group)
   end
 
+  # utime, stime, cutime and cstime of proc(5).
   def ticks(pid)
-    File.read("/proc/#{pid}/stat").rpartition(")").last.split.values_at(11, 12).sum(&:to_i)
+    File.read("/proc/#{pid}/stat").rpartition(")").last.split[11, 4].sum(&:to_i)
   rescue Errno::ENOENT, Errno::ESRCH
     0
   end

@@ -109,12 +109,27 @@ class ApachePassenger < Server
     Apache.missing("mod_passenger.so", "mod_env.so") || ("passenger is not installed (Debian package passenger)" unless File.exist?(ROOT))
   end
 
+  # Apache itself: it was started first here.
+  def front
+    pid
+  end
+
+  # Passenger looks at this file's time.
+  def restart_application
+    FileUtils.touch(restart_file)
+  end
+
   private
 
+  def restart_file
+    File.join(directory, "restart", "restart.txt")
+  end
+
   def before_start
+    FileUtils.mkdir_p(File.dirname(restart_file))
     user = Etc.getpwuid
-    @file = write_configuration("apache-passenger.conf", ruby: wrapper, app: @app.directory, passenger_root: ROOT, user: user.name,
-                                                         group: Etc.getgrgid(user.gid).name)
+    @file = write_configuration("apache-passenger.conf", ruby: wrapper, app: @app.directory, passenger_root: ROOT, restart: File.dirname(restart_file),
+                                                         user: user.name, group: Etc.getgrgid(user.gid).name)
   end
 
   # Passenger hands on only a part of its environment.
@@ -144,6 +159,9 @@ class ApachePuma < Puma
   def self.missing
     Apache.missing("mod_proxy.so", "mod_proxy_http.so")
   end
+
+  # Apache's number.
+  attr_reader :front
 
   def start
     super

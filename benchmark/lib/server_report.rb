@@ -20,6 +20,7 @@ class ServerReport < Report
     [:private, "private dirty memory of a worker at the end", "MB", :less, 1],
     [:tree, "the whole server at the end (sum of Pss)", "MB", :less, 1],
     [:rate, "throughput after the warm-up", "requests/s", :more, 0],
+    [:cpu, "the server's CPU time for a request, warm-up included", "ms", :less, 2],
     [:p50, "median latency", "ms", :less, 1],
     [:p99, "99th percentile of latency", "ms", :less, 1],
     [:growth, "private dirty memory of a worker on the way", "MB", :less, 1],
@@ -56,12 +57,20 @@ class ServerReport < Report
     load = run["loads"].last
     growth = run["points"].to_h { |point| ["#{setting.label}, after #{point["requests"]}", private_of(point)] }
     { private: { "#{setting.label}, after #{last["requests"]}" => private_of(last) }, growth: growth,
-      tree: mb(last["processes"].sum { |process| process["Pss"] }), rate: load["rate"], p50: load["p50"], p99: load["p99"] }
+      tree: mb(last["processes"].sum { |process| process["Pss"] }), rate: load["rate"], p50: load["p50"], p99: load["p99"],
+      cpu: cpu_of(run["loads"]) }.compact
   end
 
   def self.page_values(kinds)
     { lost_gc: kinds.dig("GC pages", "lost"), lost_malloc: kinds.dig("malloc", "lost"), own: kinds.values.sum { |kind| kind["own"] },
       words: kinds.values.sum { |kind| kind["changed words"] } }
+  end
+
+  # Milliseconds a request; nil where a server's CPU time fell, because orphans left.
+  def self.cpu_of(loads)
+    return if loads.any? { |load| load["cpu"].to_f <= 0 }
+
+    loads.sum { |load| load["cpu"] } * 1_000 / loads.sum { |load| load["to"] - load["from"] }
   end
 
   # Of a worker, in the mean.

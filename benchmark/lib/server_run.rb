@@ -89,11 +89,12 @@ class ServerRun
   end
 
   def drive(from, to)
+    before = @server.cpu
     result = Wrk.play(@server.port, @app.requests, from, to - from)
     raise Server::Failed, "#{result.errors} errors (#{result.complaint}) between #{from} and #{to} requests: #{@server.complaint}" if result.errors.positive?
 
     @server.wait_for_workers
-    result.to_h.merge(from: from, to: to, rate: result.rate)
+    result.to_h.merge(from: from, to: to, rate: result.rate, cpu: @server.cpu - before)
   end
 
   def look(step)

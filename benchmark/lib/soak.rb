@@ -32,8 +32,10 @@ class Soak
     "puma-fork_worker" => { "kill a worker" => %i[KILL worker], "refork (URG)" => %i[URG master] },
     "pitchfork" => { "kill a worker" => %i[KILL worker] },
     "pitchfork-reforking" => { "kill a worker" => %i[KILL worker], "refork (USR2)" => %i[USR2 master] },
-    "passenger" => { "kill a worker" => %i[KILL worker] },
-    "apache-puma" => { "kill a worker" => %i[KILL worker] }
+    "passenger" => { "kill a worker" => %i[KILL worker], "restart (restart.txt)" => %i[touch application],
+                     "graceful restart of Apache (USR1)" => %i[USR1 front] },
+    "apache-puma" => { "kill a worker" => %i[KILL worker], "restart (USR2)" => %i[USR2 master],
+                       "graceful restart of Apache (USR1)" => %i[USR1 front] }
   }.freeze
 
   attr_reader :rounds
@@ -98,6 +100,8 @@ class Soak
     case whom
     when :worker then Process.kill(signal, @server.workers.sample(random: random))
     when :master then Process.kill(signal, @server.pid)
+    when :front then Process.kill(signal, @server.front)
+    when :application then @server.restart_application
     when :upgrade then upgrade(signal)
     end
   end

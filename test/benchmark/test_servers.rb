@@ -56,7 +56,7 @@ class TestServerReport < Minitest::Test
   def curve(build, private_dirty)
     points = [0, 100].map { |requests| { "requests" => requests, "processes" => [process(false, 5, 50), *[process(true, private_dirty + requests, 20)] * 2] } }
     { "setting" => ServerMatrix.chosen.first.to_h.transform_keys(&:to_s), "build" => build, "round" => 1, "points" => points,
-      "loads" => [{ "rate" => 100.0, "p50" => 2.0, "p99" => 9.0 }] }
+      "loads" => [[0, 60, 0.5], [60, 100, 0.3]].map { |from, to, cpu| { "rate" => 100.0, "p50" => 2.0, "p99" => 9.0, "from" => from, "to" => to, "cpu" => cpu } } }
   end
 
   def pages(build, mb)
@@ -75,9 +75,15 @@ class TestServerReport < Minitest::Test
     assert_match(/^unicorn, warmup, glibc, after 100 +200\.0 +150\.0 +0\.75 +one run$/, text)
     assert_match(/^unicorn, warmup, glibc, after 0 +100\.0 +50\.0 +0\.50 +one run$/, text)
     assert_match(/^rails: throughput .*more is better\)$/, text)
+    assert_match(/^rails: the server's CPU time for a request.*\n\n.*\n-.*\nunicorn, warmup, glibc +8\.00 +8\.00 /, text)
     assert_match(/^rack: inherited and lost by one worker: GC pages/, text)
     assert_match(/^free +malloc +8\.00 +2\.00$/, text)
     refute_match(/synthetic/, text)
+  end
+
+  # Its children were killed, or orphans have left its tree.
+  def test_cpu_time_that_fell
+    assert_nil ServerReport.cpu_of([{ "cpu" => 0.5, "from" => 0, "to" => 10 }, { "cpu" => -0.1, "from" => 10, "to" => 20 }])
   end
 
   def test_curves
