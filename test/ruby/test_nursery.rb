@@ -6,7 +6,7 @@ require_relative "../helper"
 class TestNursery < Minitest::Test
   include CowTest
 
-  LEAST = 32_768 # NURSERY_LEAST_SLOTS
+  LEAST = 49_152 # NURSERY_LEAST_SLOTS
 
   # A parent of some 1,000,000 live slots, full at the fork, and what its
   # children say.
