@@ -53,12 +53,23 @@ class App
 
   private
 
+  # Once, and again where what it is made from has changed: another process may
+  # run what is there.
   def generate
-    return if @generated
+    make(requests, Dir[File.join(SOURCES, "{#{name}/**/*,*.gemfile}")].select { |file| File.file?(file) }.sort) do
+      run(ENV.to_h, RbConfig.ruby, File.join(SOURCES, name, "generate"), directory)
+      FileUtils.mkdir_p([File.join(directory, "public"), File.join(directory, "tmp")])
+    end
+  end
 
-    run(ENV.to_h, RbConfig.ruby, File.join(SOURCES, name, "generate"), directory)
-    FileUtils.mkdir_p([File.join(directory, "public"), File.join(directory, "tmp")])
-    @generated = true
+  # Yields unless +path+ was made from +files+ as they are.
+  def make(path, files)
+    made_from = "#{path}.made-from"
+    digest = Digest::SHA256.hexdigest(files.map { |file| File.read(file) }.join("\0"))
+    return if [path, made_from].all? { |file| File.exist?(file) } && File.read(made_from) == digest
+
+    yield
+    File.write(made_from, digest)
   end
 
   def bundle(build)
@@ -77,13 +88,13 @@ class App
 
   # The same database for all: a copy of it is made for each run.
   def seed(build)
-    made_from = "#{seed_file}.made-from"
-    return if !seeded? || (File.exist?(made_from) && File.read(made_from) == digest)
+    return unless seeded?
 
-    FileUtils.rm_f(Dir["#{seed_file}*"])
-    run(bundle_environment(build).merge("RAILS_ENV" => "production", "SECRET_KEY_BASE" => "0" * 64, "DATABASE" => seed_file),
-        build.path, bundler(build), "exec", build.path, "seed.rb")
-    File.write(made_from, digest)
+    make(seed_file, %w[seed.rb db/schema.rb].map { |file| File.join(directory, file) }) do
+      FileUtils.rm_f(Dir["#{seed_file}*"] - ["#{seed_file}.made-from"])
+      run(bundle_environment(build).merge("RAILS_ENV" => "production", "SECRET_KEY_BASE" => "0" * 64, "DATABASE" => seed_file),
+          build.path, bundler(build), "exec", build.path, "seed.rb")
+    end
   end
 
   def seeded?
@@ -92,10 +103,6 @@ class App
 
   def seed_file
     File.join(directory, "seed.sqlite3")
-  end
-
-  def digest
-    Digest::SHA256.hexdigest(%w[seed.rb db/schema.rb].map { |file| File.read(File.join(directory, file)) }.join)
   end
 
   def run(environment, *command)
