@@ -28,6 +28,7 @@ class SoakCommandLine
   def run
     rest = parser.parse(@arguments)
     raise OptionParser::InvalidArgument, rest.first if rest.any?
+    return summary if @summary
     raise OptionParser::MissingArgument, "--ruby NAME=PATH" unless @build
 
     missing = Wrk.missing
@@ -60,8 +61,29 @@ class SoakCommandLine
       options.on("--[no-]warmup", "call Process.warmup before the first fork (default: yes)") { |on| @settings[:warmup] = on }
       options.on("--[no-]yjit", "(default: yes)") { |on| @settings[:yjit] = on }
       options.on("--oob-gc", "workers collect between requests (Unicorn's middleware, Puma's out_of_band,", "Pitchfork's after_request_complete)") { @settings[:oob_gc] = true }
+      options.on("--summary", "a table of all soaks that were made, and nothing else") { @summary = true }
       options.on("--place DIR", "where applications, gems and results go (default build)") { |path| @place = File.expand_path(path) }
     end
+  end
+
+  # One row a soak, from the files that report wrote.
+  def summary
+    files = Dir[File.join(@place, "soak/*/soak.json")].sort
+    return refuse("no soak was made yet below #{@place}") if files.empty?
+
+    rows = files.map { |file| summary_row(File.basename(File.dirname(file)), JSON.parse(File.read(file), symbolize_names: true)) }
+    puts Table.new("soak: all", ["server, application, ruby", "minutes", "requests", "events", "errors", "excused", "after the quiet part (MB a worker)", "growth"],
+                   rows).to_markdown
+    0
+  end
+
+  def summary_row(name, soak)
+    rounds = soak[:rounds]
+    quiet = rounds.take_while { |round| !round[:event] }.last
+    excused = rounds.sum { |round| [round[:errors], round[:excused]].min }
+    [name.tr("-", " "), format("%d", rounds.last[:seconds] / 60), rounds.sum { |round| round[:requests] }.to_s, rounds.count { |round| round[:event] }.to_s,
+     (rounds.sum { |round| round[:errors] } - excused).to_s, excused.to_s, quiet ? format("%.1f", quiet[:private]) : "-",
+     soak[:growth] ? format("%+.1f %%", soak[:growth] * 100) : "-"]
   end
 
   def known(names)

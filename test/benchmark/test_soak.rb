@@ -2,6 +2,8 @@
 
 require_relative "helper"
 BenchmarkTest.load("lib/soak")
+BenchmarkTest.load("lib/soak_cli")
+require "tmpdir"
 
 class TestSoak < Minitest::Test
   def soak(sizes, quiet: sizes.size, **other)
@@ -35,5 +37,19 @@ class TestSoak < Minitest::Test
   def test_errors_of_a_killed_worker_are_excused_and_no_others
     assert_equal 0, soak([1.0] * 3, errors: 4, excused: 4).errors
     assert_equal 6, soak([1.0] * 3, errors: 6, excused: 4).errors
+  end
+
+  # From the files of soaks that were made.
+  def test_summary
+    Dir.mktmpdir("soak") do |place|
+      FileUtils.mkdir_p(File.join(place, "soak/puma-rails-cow"))
+      rounds = [[60, nil, 0, 0, 90.0], [90, nil, 0, 0, 100.25], [130, "kill a worker", 6, 4, 50.0]].map do |seconds, event, errors, excused, size|
+        { seconds: seconds, event: event, requests: 500, errors: errors, excused: excused, private: size }
+      end
+      File.write(File.join(place, "soak/puma-rails-cow/soak.json"), JSON.generate(rounds: rounds, growth: 0.0125))
+      out, = capture_io { assert_equal 0, SoakCommandLine.new(["--summary", "--place", place]).run }
+      assert_match(/^\| puma rails cow \| 2 \| 1500 \| 1 \| 2 \| 4 \| 100\.2 \| \+1\.2 % \|$/, out)
+      capture_io { assert_equal 2, SoakCommandLine.new(["--summary", "--place", File.join(place, "none")]).run }
+    end
   end
 end
