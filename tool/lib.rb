@@ -3,7 +3,7 @@
 # What the tools in Ruby share. Loaded, not run.
 require "fileutils"
 
-TOP = File.expand_path("..", __dir__) unless defined?(TOP)
+TOP = File.expand_path("..", __dir__)
 
 # What the environment of whoever calls would change in builds and tests: names
 # with nil, so that they are unset, and the locale.
