@@ -68,6 +68,7 @@ class TestDeb < Minitest::Test
       serves_a_request
       builds_an_extension
       keeps_to_what_it_depends_on
+      recommends_what_builds_gems
       run!("dpkg", "--remove", "cowruby")
     ensure
       run!("dpkg", "--purge", "cowruby")
@@ -124,5 +125,13 @@ class TestDeb < Minitest::Test
     depends = run!("dpkg-query", "-W", "-f", "${Depends}", "cowruby")
     %w[libc6 libssl libyaml zlib1g].each { |package| assert_includes depends, package }
     assert_equal linked.include?("libjemalloc"), depends.include?("libjemalloc")
+  end
+
+  # Trying for a function links with all that the interpreter is linked with.
+  def recommends_what_builds_gems
+    recommends = run!("dpkg-query", "-W", "-f", "${Recommends}", "cowruby").split(", ")
+    development = Hash.new("libc6-dev").merge("gmp" => "libgmp-dev", "jemalloc" => "libjemalloc-dev", "z" => "zlib1g-dev")
+    libraries = run!("cowruby", "-rrbconfig", "-e", "puts RbConfig::CONFIG['MAINLIBS']").scan(/-l(\S+)/).flatten
+    assert_empty libraries.map { |library| development[library] } - recommends
   end
 end
