@@ -32,9 +32,9 @@
  *
  * Entry points: nursery_floor and nursery_inherit (at the fork, in the child),
  * nursery_basis and nursery_min_free (wherever a ratio is applied),
- * nursery_within_floor (when a heap has to grow), nursery_survived (at the end
- * of a sweep), nursery_holes (when pages are given back), nursery_switch
- * (RUBY_GC_FORK_NURSERY).
+ * nursery_within_floor, nursery_extension and nursery_charge (when a heap has to
+ * grow), nursery_survived (at the end of a sweep), nursery_holes (when pages are
+ * given back), nursery_switch (RUBY_GC_FORK_NURSERY).
  *
  * Who writes this memory after a fork: the child, a few words a heap in its
  * objspace, at the fork and when inherited objects die. Nothing lies in pages
@@ -150,6 +150,26 @@ static inline bool
 nursery_within_floor(const struct nursery_inheritance *inherited, size_t total)
 {
     return nursery_own(inherited, total) < inherited->floor;
+}
+
+/* Slots by which a heap within its floor is extended: until it has what it shall have
+ * at least. Upstream's rule takes the rest of the basis for objects that live, but
+ * the floor of a fresh child is nearly empty. */
+static inline size_t
+nursery_extension(const struct nursery_inheritance *inherited, size_t total, size_t free_slots, double min_ratio)
+{
+    size_t least = nursery_min_free(inherited, total, min_ratio);
+
+    return least > free_slots ? least - free_slots : 1;
+}
+
+/* What a new page of +slots+ slots takes from the slots that all heaps may be extended
+ * by: in a child as much as one with the +most+ slots, for it is memory that is
+ * rationed here, and a slot may be of 40 bytes or of 640. */
+static inline size_t
+nursery_charge(const struct nursery_inheritance *inherited, size_t slots, size_t most)
+{
+    return inherited->floor > 0 ? most : slots;
 }
 
 /* A sweep left +survivors+ objects: no more can be inherited ones. Afterwards

@@ -126,6 +126,35 @@ test_min_free(void **state)
     }
 }
 
+/* A heap within its floor grows until it has what it shall have at least. */
+static void
+test_extension(void **state)
+{
+    static const struct { struct nursery_inheritance inherited; size_t total, free, extension; } rows[] = {
+        { { 9000, 9000, 500 }, 9000,   0, 100 },
+        { { 9000, 9000, 500 }, 9000,  99,   1 },
+        /* by one at least: it has asked for some */
+        { { 9000, 9000, 500 }, 9000, 100,   1 },
+        { { 9000, 9000, 500 }, 9400, 400,   1 },
+        { {    0,    0,   0 },    0,   0,   1 },
+    };
+
+    for (size_t i = 0; i < LENGTH(rows); i++) {
+        ASSERT_ROW(i, nursery_extension(&rows[i].inherited, rows[i].total, rows[i].free, 0.20), rows[i].extension);
+    }
+}
+
+/* A page of large slots is as dear as one of small ones, but only in a child. */
+static void
+test_charge(void **state)
+{
+    static const struct nursery_inheritance child = { 9000, 9000, 500 }, other = { 0, 0, 0 };
+
+    assert_int_equal(nursery_charge(&child, 102, 1638), 1638);
+    assert_int_equal(nursery_charge(&child, 1638, 1638), 1638);
+    assert_int_equal(nursery_charge(&other, 102, 1638), 102);
+}
+
 static void
 test_survived(void **state)
 {
@@ -236,6 +265,8 @@ main(void)
         cmocka_unit_test(test_inherit),
         cmocka_unit_test(test_basis),
         cmocka_unit_test(test_min_free),
+        cmocka_unit_test(test_extension),
+        cmocka_unit_test(test_charge),
         cmocka_unit_test(test_survived),
         cmocka_unit_test(test_invariants),
         cmocka_unit_test(test_grown_child_nears_upstream),

@@ -1,0 +1,513 @@
+# frozen_string_literal: true
+
+require_relative "../helper"
+
+# The heap is prepared and sealed before a fork (gc/seal.h).
+class TestSeal < Minitest::Test
+  include CowTest
+
+  # A parent of some 1,000,000 live slots that has called nothing.
+  PARENT = IN_CHILD + PRIVATE_DIRTY + <<~'RUBY'
+    Item = Struct.new(:value)
+    def big(size = 400_000)
+      Array.new(size) { |i| i.even? ? Item.new(i) : "string number #{i}" }
+    end
+
+    def verify = GC.verify_internal_consistency
+  RUBY
+  OFF = { "RUBY_GC_SEAL" => "off" }.freeze
+
+  def numbers(out)
+    out.split.map { |word| Integer(word) }
+  end
+
+  def on_and_off(script)
+    [{}, OFF].map { |env| numbers(run_ruby(PARENT + script, env: env)) }
+  end
+
+  # All that a collection writes in a child is what it notes of the pages.
+  def test_collections_write_no_page
+    sealed, open = on_and_off(<<~'RUBY')
+      kept = big
+      in_child do
+        before = private_dirty
+        5.times { GC.start }
+        puts private_dirty - before
+      end
+      kept.size
+    RUBY
+    assert_operator sealed.first, :<=, 5_000, "KB, the mark stack of some 3,200 among them"
+    assert_operator open.first, :>=, 12_000, "KB without the seal"
+  end
+
+  def test_collections_of_the_parent_write_no_page
+    out = run_ruby(PARENT + <<~'RUBY')
+      kept = big
+      reader, writer = IO.pipe
+      pid = fork { writer.close; reader.read }
+      reader.close
+      before = private_dirty(pid)
+      5.times { GC.start }
+      shared = private_dirty(pid) - before
+      # what the parent copies is the child's alone
+      puts shared
+      writer.close
+      Process.wait(pid)
+      kept.size
+    RUBY
+    assert_operator numbers(out).first, :<=, 5_000, "KB"
+  end
+
+  # The mark bits of sealed pages stand together: 4 bytes for 1 KB of objects.
+  def test_a_full_marking_writes_its_bits_alone
+    sealed, open = on_and_off(<<~'RUBY')
+      kept = Array.new(1_000) { big(400) }
+      in_child do
+        before = private_dirty
+        GC.start
+        puts private_dirty - before
+      end
+      kept.size
+    RUBY
+    assert_operator sealed.first, :<=, 600, "KB of a heap of some 30 MB"
+    assert_operator open.first, :>=, 10_000, "KB without the seal"
+  end
+
+  # A symbol keeps its name until it is freed itself; here they die together, and
+  # what lives stays whole.
+  def test_symbols_and_their_names
+    out = run_ruby(PARENT + <<~'RUBY')
+      kept = big
+      live = Array.new(2_000) { |i| "live symbol #{i}".to_sym }
+      60_000.times { |i| "dead symbol #{i}".to_sym }
+      in_child do
+        strings, symbols = ObjectSpace.count_objects.values_at(:T_STRING, :T_SYMBOL)
+        2.times { GC.start }
+        stat = ObjectSpace.count_objects
+        puts strings - stat[:T_STRING], symbols - stat[:T_SYMBOL]
+        verify
+      end
+      verify
+      live.each_with_index { |symbol, i| raise "lost #{i}" unless symbol.name == "live symbol #{i}" && "live symbol #{i}".to_sym.equal?(symbol) }
+      raise "dead" unless (0...60_000).all? { |i| "dead symbol #{i}".to_sym.to_s == "dead symbol #{i}" }
+      big_symbols = live.map { |symbol| symbol.to_proc }
+      GC.start
+      verify
+      GC.compact
+      verify
+      kept.size + big_symbols.size
+    RUBY
+    strings, symbols = numbers(out)
+    assert_operator strings, :<, 1_000, "names that died later"
+    assert_operator symbols, :<, 1_000
+  end
+
+  # The first look-up of a method in a child does not write its entry.
+  def test_method_entries
+    sealed, open = on_and_off(<<~'RUBY')
+      kept = big
+      many = Class.new { class_eval((0...50_000).map { |i| "def m#{i} = #{i}" }.join("\n")) }
+      names = many.instance_methods(false)
+      object = many.new
+      GC.start
+      in_child do
+        before = private_dirty
+        names.each { |name| object.respond_to?(name) }
+        puts private_dirty - before
+      end
+      def object.m3 = :redefined
+      many.class_eval { def m4 = :redefined }
+      Class.new(many) { def m5 = :redefined }.new.m5 == :redefined or raise
+      raise "entries" unless [object.m3, object.m4, object.m5] == [:redefined, :redefined, 5]
+      kept.size
+    RUBY
+    assert_operator sealed.first, :<=, open.first - 1_500, "KB"
+  end
+
+  # New objects go to pages of the child's own.
+  def test_new_objects_fill_no_inherited_page
+    out = run_ruby(PARENT + <<~'RUBY')
+      kept = big
+      kept.each_index { |i| kept[i] = nil if i % 3 == 0 } # holes
+      in_child do
+        inherited = kept.compact.map { |object| object.object_id if false || !object }.size
+        own = Array.new(200_000) { Object.new }
+        verify
+        puts own.size, inherited
+      end
+      own = Array.new(200_000) { Object.new }
+      GC.start
+      verify
+      puts own.size
+    RUBY
+    assert_equal 200_000, numbers(out).first
+  end
+
+  # An inherited object that points at a new one keeps it, whatever kind of
+  # collection comes.
+  def test_inherited_objects_keep_new_ones
+    run_ruby(PARENT + <<~'RUBY', timeout: 300)
+      kept = big
+      hashes = Array.new(2_000) { {} }
+      work = proc do
+        kept.each_with_index { |item, i| item.value = "new #{i}" if Item === item && i % 100 == 0 }
+        hashes.each_with_index { |hash, i| hash["key #{i}".dup] = [i] }
+        100_000.times { Object.new }
+        GC.start(full_mark: false)
+        verify
+        200_000.times { "other" + "string" }
+        GC.start
+        verify
+        kept.each_with_index { |item, i| raise "lost #{i}" if Item === item && i % 100 == 0 && item.value != "new #{i}" }
+        hashes.each_with_index { |hash, i| raise "lost hash #{i}" unless hash.to_a == [["key #{i}", [i]]] }
+        hashes.each(&:clear)
+      end
+      in_child { 3.times(&work) }
+      3.times(&work)
+    RUBY
+  end
+
+  # Inherited objects that die give back what they own; their pages are opened.
+  def test_inherited_objects_that_die
+    out = run_ruby(PARENT + <<~'RUBY')
+      kept = big
+      in_child do
+        live = GC.stat(:heap_live_slots)
+        kept.clear
+        GC.start
+        puts live - GC.stat(:heap_live_slots)
+        slots = GC.stat(:heap_available_slots)
+        kept = big(300_000)
+        GC.start
+        verify
+        puts GC.stat(:heap_available_slots) - slots
+      end
+    RUBY
+    dead, grown = numbers(out)
+    assert_operator dead, :>=, 390_000
+    assert_operator grown, :<=, 50_000
+  end
+
+  # Half of each page dies: it stays closed, and all of it is accounted for.
+  def test_pages_that_thin_out
+    run_ruby(PARENT + <<~'RUBY')
+      kept = big
+      in_child do
+        5.times do |round|
+          kept.each_index { |i| kept[i] = nil if i % 6 == round }
+          GC.start
+          verify
+          own = Array.new(30_000) { |i| "own #{i}" }
+          GC.start(full_mark: false)
+          verify
+          raise "lost" unless own.last == "own 29999" && kept.compact.all? { |object| Item === object || object.start_with?("string") }
+        end
+      end
+    RUBY
+  end
+
+  def test_finalizers_and_weak_references
+    out = run_ruby(PARENT + <<~'RUBY')
+      kept = big
+      doomed = Array.new(100) { |i| Item.new(i) }
+      count = 0
+      done = proc { count += 1; Array.new(10) { Object.new } } # one that allocates
+      doomed.each { |item| ObjectSpace.define_finalizer(item, done) }
+      map = ObjectSpace::WeakMap.new
+      strings = Array.new(100) { |i| "weak #{i}" }
+      strings.each { |string| map[string] = string }
+      ids = doomed.map(&:object_id)
+      in_child do
+        raise "id" unless ids == doomed.map(&:object_id) && ObjectSpace._id2ref(ids[5]).equal?(doomed[5])
+        doomed.clear
+        strings.clear
+        3.times { GC.start; 1_000.times { Object.new } }
+        verify
+        puts count, map.size
+      end
+      puts count, map.size
+      kept.size
+    RUBY
+    in_child, weak, in_parent, weak_in_parent = numbers(out)
+    assert_operator in_child, :>=, 90
+    assert_operator weak, :<=, 10
+    assert_equal [0, 100], [in_parent, weak_in_parent]
+  end
+
+  # Both see all objects.
+  def test_each_object
+    out = run_ruby(PARENT + <<~'RUBY')
+      kept = big
+      puts ObjectSpace.each_object(Item).count
+      in_child { puts ObjectSpace.each_object(Item).count; Item.new(1).then { |item| puts ObjectSpace.each_object(Item).count; item } }
+      puts ObjectSpace.each_object(Item).count, kept.size
+    RUBY
+    assert_equal [200_000, 200_000, 200_001, 200_000, 400_000], numbers(out)
+  end
+
+  # Compaction leaves sealed pages alone, and mends what they point at.
+  def test_compaction
+    run_ruby(PARENT + <<~'RUBY', timeout: 300)
+      kept = big
+      check = lambda do
+        own = Array.new(50_000) { |i| "own #{i}" }
+        own.each_with_index { |string, i| kept[2 * i].value = string if i < 1_000 }
+        own.each_index { |i| own[i] = nil if i.even? }
+        GC.compact
+        verify
+        1_000.times { |i| raise "lost #{i}" unless kept[2 * i].value == "own #{i}" }
+        GC.auto_compact = true
+        2.times { GC.start; verify }
+        GC.auto_compact = false
+        Process.warmup
+        verify
+        1_000.times { |i| raise "lost #{i} in warmup" unless kept[2 * i].value == "own #{i}" }
+      end
+      in_child(&check)
+      check.call
+      in_child(&check)
+    RUBY
+  end
+
+  # A page that is opened by a compacting collection was not pinned by its marking:
+  # nothing in it may move.
+  def test_compaction_opens_thin_pages
+    run_ruby(PARENT + <<~'RUBY', timeout: 300)
+      kept = []
+      object = Object.new
+      # entries of absent methods, which the VM holds by their address: a few in each page
+      others = Module.new { 20_000.times { |i| attr_reader :"absent_#{i}" } } # so that the names are known
+      look = proc { 20_000.times { |i| object.respond_to?(:"absent_#{i}") } }
+      20_000.times { |i| object.respond_to?(:"absent_#{i}"); 31.times { kept << Object.new } }
+      check = lambda do
+        kept.clear
+        GC.compact
+        2.times { GC.start; verify; look.call }
+        GC.auto_compact = true
+        2.times { GC.start; verify; look.call }
+        GC.auto_compact = false
+      end
+      in_child(&check)
+      raise "not sealed" if GC.stat(:sealed_slots) == 0
+      check.call
+    RUBY
+  end
+
+  FORKS = <<~'RUBY'
+    def fine(kept)
+      GC.start
+      own = Array.new(10_000) { |i| [i] }
+      GC.start(full_mark: false)
+      verify
+      raise "lost" unless own.last == [9_999] && kept[0].value == 0 && kept[1] == "string number 1"
+    end
+  RUBY
+
+  { "of a fork" => "in_child { in_child { fine(kept) }; more = big; in_child { fine(kept); fine(more) }; fine(more) }",
+    "in a thread" => "Thread.new { in_child { fine(kept) } }.join",
+    "in a trap handler" => "trap(:USR1) { in_child { fine(kept) } }; Process.kill(:USR1, $$); sleep 0.2",
+    "during a lazy sweep" => "GC.start(immediate_sweep: false); in_child { fine(kept) }",
+    "during an incremental marking" => "GC.start(full_mark: true, immediate_mark: false, immediate_sweep: false); in_child { fine(kept) }",
+    "in each_object" => "ObjectSpace.each_object(Class) { in_child { fine(kept) }; break }",
+    "with the collector off" => "GC.disable; in_child { GC.enable; fine(kept) }; GC.enable",
+    "in a finalizer" => "ObjectSpace.define_finalizer(Object.new, proc { in_child { fine(kept) } }); Array.new(10) { [] }; GC.start; 100.times { Object.new }",
+    "after a warmup" => "Process.warmup; in_child { fine(kept) }; more = big; Process.warmup; in_child { fine(kept); fine(more) }",
+    "as daemon does" => "in_child { Process.daemon(true, true); fine(kept) }",
+    "many times" => "8.times { in_child { fine(kept) }; kept.concat(big(50_000)) }" }.each do |name, forks|
+    define_method(:"test_fork_#{name.tr(" ", "_")}") do
+      run_ruby(PARENT + FORKS + "kept = big\n#{forks}\nfine(kept)", timeout: 300)
+    end
+  end
+
+  def test_fork_under_stress
+    run_ruby(PARENT + FORKS + <<~'RUBY', timeout: 600)
+      kept = big
+      in_child do
+        GC.stress = true
+        20.times { |i| kept[2 * i].value = [i, "value #{i}"] }
+        20.times { |i| raise "lost #{i}" unless kept[2 * i].value == [i, "value #{i}"] }
+        GC.stress = false
+        fine(kept)
+      rescue RuntimeError => e
+        raise unless e.message == "lost" # fine looks at what was changed here
+      end
+    RUBY
+  end
+
+  def test_fork_with_ractors
+    run_ruby(PARENT + FORKS + <<~'RUBY', timeout: 300)
+      Warning[:experimental] = false
+      kept = big
+      ractor = Ractor.new { loop { Array.new(100) { Object.new }; break if Ractor.receive_if { true } == :end } }
+      5.times { in_child { GC.start; kept[0].value == 0 or raise } ; ractor.send(:go) }
+      ractor.send(:end)
+      ractor.take
+    RUBY
+  end
+
+  # A fork in a row costs nothing more.
+  def test_prepared_once
+    out = run_ruby(PARENT + <<~'RUBY')
+      kept = big
+      before = GC.stat(:major_gc_count)
+      5.times { in_child {} }
+      puts GC.stat(:major_gc_count) - before
+      more = big(300_000)
+      5.times { in_child {} }
+      puts GC.stat(:major_gc_count) - before, kept.size + more.size
+    RUBY
+    first, second, = numbers(out)
+    assert_equal 1, first
+    assert_operator second, :<=, 4 # growing collects, too
+  end
+
+  def test_small_heaps_are_left_alone
+    out = run_ruby(PARENT + "before = GC.count\n3.times { in_child {} }\nputs GC.count - before")
+    assert_equal [0], numbers(out)
+  end
+
+  def test_modes
+    majors = lambda do |mode, script|
+      numbers(run_ruby(PARENT + "kept = big\n#{script}\nbefore = GC.count\nin_child {}\nputs GC.count - before\nkept.size", env: { "RUBY_GC_SEAL" => mode })).first
+    end
+    assert_equal 1, majors["auto", ""]
+    assert_equal 1, majors["", ""]
+    assert_equal 0, majors["warmup", ""]
+    assert_equal 0, majors["off", ""]
+    assert_equal 0, majors["auto", "Process.warmup"]
+  end
+
+  def test_bad_values_are_told
+    { "RUBY_GC_SEAL" => "auto, warmup or off", "RUBY_GC_FORK_COMPACT" => "0 or 1" }.each do |name, words|
+      out, status = run_ruby_status("puts 1", env: { name => "yes" })
+      assert status.success?
+      assert_match(/#{name}=yes is ignored: it must be #{words}/, out)
+    end
+  end
+
+  def test_the_control_in_ruby
+    out = run_ruby(PARENT + <<~'RUBY')
+      p GC.config[:seal], GC.config(seal: :off)[:seal]
+      kept = big
+      in_child {}
+      p GC.stat(:seal_count)
+      GC.config(seal: "auto")
+      in_child {}
+      p GC.stat(:seal_count), GC.config[:rgengc_allow_full_mark]
+      [:never, "", nil, 1, :"auto\0"].each do |value|
+        GC.config(seal: value)
+        puts "taken: #{value.inspect}"
+      rescue ArgumentError, TypeError
+        nil
+      end
+      p GC.config[:seal], kept.size
+    RUBY
+    assert_equal %w[:auto :off 0 1 true :auto 400000], out.split
+    out, = run_ruby_status("p GC.config[:seal]", env: { "RUBY_GC_SEAL" => "warmup" })
+    assert_equal ":warmup\n", out
+  end
+
+  # Closed slots are at most seven for each object that lives beside them, and a
+  # quarter of all.
+  def test_what_is_held_back_is_reported_and_bounded
+    run_ruby(PARENT + <<~'RUBY')
+      GC.stat.values_at(:seal_count, :sealed_pages, :sealed_slots, :closed_slots) == [0, 0, 0, 0] or raise
+      kept = big
+      in_child do
+        8.times do |round|
+          kept.each_index { |i| kept[i] = nil if i % 8 == round }
+          GC.start
+          verify
+          stat = GC.stat
+          raise stat.inspect if stat[:closed_slots] > (stat[:sealed_slots] - stat[:closed_slots]) * 7 + stat[:heap_available_slots] / 4
+          heaps = GC.stat_heap.values
+          %i[sealed_pages sealed_slots closed_slots].each { |key| raise key.inspect unless heaps.sum { |heap| heap[key] } == stat[key] }
+          raise "nothing is sealed" if round.zero? && stat[:sealed_slots] < 400_000
+        end
+      end
+      kept.size
+    RUBY
+  end
+
+  def test_compaction_before_a_fork_when_asked
+    counts = [{}, { "RUBY_GC_FORK_COMPACT" => "1" }, { "RUBY_GC_FORK_COMPACT" => "0" }].map do |env|
+      script = "kept = big\n3.times { in_child { verify } }\nputs GC.stat(:compact_count) > 0 ? 1 : 0, GC.stat(:seal_count)\nverify\nkept.size"
+      numbers(run_ruby(PARENT + script, env: env))
+    end
+    assert_equal [[0, 1], [1, 1], [0, 1]], counts
+  end
+
+  # What was closed in the parent is its nursery's business, too.
+  def test_the_parent_is_sized_by_what_it_makes_itself
+    out = run_ruby(PARENT + <<~'RUBY')
+      kept = big(800_000)
+      in_child {}
+      before = GC.stat(:heap_available_slots)
+      2_000_000.times { Object.new }
+      puts GC.stat(:heap_available_slots) - before
+      kept.size
+    RUBY
+    assert_operator numbers(out).first, :<=, 4 * 49_152, "slots, of 2,000,000 that were made"
+  end
+
+  # Its own objects come to dominate: CRuby's rule, and not many more collections.
+  def test_a_child_that_grows
+    counts = [{}, { "RUBY_GC_SEAL" => "off", "RUBY_GC_FORK_NURSERY" => "0" }].map do |env|
+      numbers(run_ruby(PARENT + <<~'RUBY', env: env)).first
+        kept = big
+        in_child do
+          before = GC.count
+          own = []
+          3_000_000.times { own << Object.new; Object.new }
+          puts GC.count - before
+          own.size
+        end
+        kept.size
+      RUBY
+    end
+    assert_operator counts.first, :<=, counts.last * 2 + 8
+  end
+
+  # A parent that makes much between its forks, and keeps none of it.
+  def test_garbage_is_no_reason_to_prepare
+    out = run_ruby(PARENT + <<~'RUBY')
+      kept = big
+      6.times do
+        in_child {}
+        150_000.times { Object.new }
+      end
+      puts GC.stat(:seal_count), kept.size
+    RUBY
+    assert_equal [1, 400_000], numbers(out)
+  end
+
+  # The system takes the memory of a child that ends; what is left to do is done.
+  def test_the_end_of_a_child
+    out = run_ruby(PARENT + <<~'RUBY')
+      require "tempfile"
+      kept = big
+      kept << Array.new(20_000) { |i| Struct.new(:a) if i < 100; Mutex.new } << Array.new(5_000) { |i| /#{i}/ }
+      unwritten = Tempfile.create("seal")
+      unwritten.write("once by each ")
+      ended = Object.new
+      name = unwritten.path
+      ObjectSpace.define_finalizer(ended, proc { File.write("#{name}.ended", "finalizer ", mode: "a") })
+      ends = proc do |&block|
+        before = File.read("/proc/self/stat").split[10].to_i # faults of children that were waited for
+        Process.wait(fork { at_exit { File.write("#{name}.ended", "at_exit ", mode: "a") }; block.call })
+        raise $?.inspect unless $?.success?
+        File.read("/proc/self/stat").split[10].to_i - before
+      end
+      ends.call { exit }
+      puts ends.call { exit } * 4
+      puts ends.call { own = big(50_000); kept[0].value = own; GC.start; exit } > 0 ? 1 : 0
+      unwritten.close
+      puts File.read(name).split("once by each ", -1).size - 1, File.read("#{name}.ended").split.tally.sort.join(" ")
+      File.unlink(name, "#{name}.ended")
+      ObjectSpace.undefine_finalizer(ended)
+    RUBY
+    kb, _, written, *tally = out.split
+    assert_operator Integer(kb), :<=, 1_024, "KB that a child copies to end at once"
+    assert_equal ["4", %w[at_exit 3 finalizer 3]], [written, tally]
+  end
+end
