@@ -16,6 +16,7 @@ class Server
   Missing = Class.new(StandardError)
   CONFIGURATIONS = File.expand_path("../servers", __dir__)
   WORKERS = 4
+  REHEARSAL = File.expand_path("../../lib/cowruby/rehearsal", __dir__)
   # Seconds; bounds only.
   START = 120
   STOP = 15
@@ -50,8 +51,9 @@ class Server
 
   attr_reader :port, :pid, :directory
 
-  # +directory+ is the run's own. +settings+ holds :warmup and :yjit, and :oob_gc
-  # where workers shall collect between requests.
+  # +directory+ is the run's own. +settings+ holds :warmup and :yjit, :oob_gc where
+  # workers shall collect between requests, and :rehearsed where the application
+  # shall be rehearsed before the first fork (lib/cowruby/rehearsal.rb).
   def initialize(app, build, directory, settings)
     @app = app
     @build = build
@@ -186,7 +188,8 @@ class Server
 
   def environment
     @app.environment(@build, @directory).merge("PORT" => port.to_s, "WORKERS" => WORKERS.to_s, "WARMUP" => @settings[:warmup] ? "1" : "0",
-                                               "YJIT" => @settings[:yjit] ? "1" : "0", "OOB_GC" => @settings[:oob_gc] ? "1" : "0")
+                                               "YJIT" => @settings[:yjit] ? "1" : "0", "OOB_GC" => @settings[:oob_gc] ? "1" : "0",
+                                               "REHEARSAL" => (REHEARSAL if @settings[:rehearsed]))
   end
 
   def bundle_exec(*command)

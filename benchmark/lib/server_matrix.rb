@@ -7,14 +7,14 @@ require_relative "server"
 module ServerMatrix
   # One combination. +measure+ is :curve (memory, speed) or :pages (which pages
   # a worker lost, and to whom).
-  Setting = Struct.new(:measure, :app, :server, :warmup, :malloc, :yjit, keyword_init: true) do
+  Setting = Struct.new(:measure, :app, :server, :warmup, :malloc, :yjit, :rehearsed, keyword_init: true) do
     # Names the files of its runs.
     def id
-      [measure, app, server, warmup ? "warmup" : "cold", malloc, yjit ? "yjit" : "interpreter"].join("-")
+      [measure, app, server, warmup ? "warmup" : "cold", malloc, yjit ? "yjit" : "interpreter", *("rehearsed" if rehearsed)].join("-")
     end
 
     def label
-      [server, warmup ? "warmup" : "no warmup", malloc, *("no YJIT" unless yjit)].join(", ")
+      [server, warmup ? "warmup" : "no warmup", malloc, *("no YJIT" unless yjit), *("rehearsed" if rehearsed)].join(", ")
     end
   end
 
@@ -24,10 +24,11 @@ module ServerMatrix
     server: Server.all.map(&:title),
     warmup: [true, false],
     malloc: %w[glibc arenas2 jemalloc],
-    yjit: [true, false]
+    yjit: [true, false],
+    rehearsed: [false, true]
   }.freeze
   # What holds where nothing else is said.
-  USUAL = { measure: :curve, app: "rails", server: "unicorn", warmup: true, malloc: "glibc", yjit: true }.freeze
+  USUAL = { measure: :curve, app: "rails", server: "unicorn", warmup: true, malloc: "glibc", yjit: true, rehearsed: false }.freeze
 
   class << self
     # Every combination of +axes+; those that are not named are whole.
@@ -46,6 +47,8 @@ module ServerMatrix
         usual(warmup: false, malloc: "jemalloc"), usual(warmup: false, malloc: "arenas2"), usual(warmup: false, yjit: false),
         usual(server: "puma", malloc: "jemalloc"), usual(server: "pitchfork-reforking", malloc: "jemalloc"),
         usual(measure: :pages, warmup: false), usual(measure: :pages, server: "puma"),
+        *%w[unicorn puma].map { |server| usual(server: server, malloc: "jemalloc", warmup: false, rehearsed: true) },
+        usual(warmup: false, rehearsed: true),
         *AXES[:server].map { |server| usual(app: "rack", server: server) }
       ]
     end

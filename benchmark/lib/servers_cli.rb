@@ -59,6 +59,7 @@ class ServersCommandLine
       axis(options, :measure, "WHAT", ServerMatrix::AXES[:measure].map(&:to_s), &:to_sym)
       axis(options, :warmup, "on,off", SWITCH.keys) { |word| SWITCH[word] }
       axis(options, :yjit, "on,off", SWITCH.keys) { |word| SWITCH[word] }
+      axis(options, :rehearsed, "on,off", SWITCH.keys) { |word| SWITCH[word] }
       options.on("--output DIR", "where runs and tables go (default build/benchmark/servers)") { |path| @output = path }
       options.on("--list", "say which settings would be measured") { @instead = :list }
       options.on("-h", "--help", "say this") { @instead = :help }

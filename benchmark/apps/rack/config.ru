@@ -8,7 +8,12 @@ if ENV["OOB_GC"] == "1" && defined?(Unicorn::HttpServer)
   require "unicorn/oob_gc"
   use Unicorn::OobGC, 10
 end
-run Library.new
+if ENV["REHEARSAL"]
+  require ENV["REHEARSAL"]
+  run CowRuby::Rehearsal.of(Library.new, File.join(__dir__, "requests.txt"))
+else
+  run Library.new
+end
 # The other servers call it in a hook of their own before they fork.
 Process.warmup if ENV["WARMUP"] == "1" && defined?(PhusionPassenger)
 RubyVM::YJIT.enable if ENV["YJIT"] != "0" && defined?(RubyVM::YJIT.enable)

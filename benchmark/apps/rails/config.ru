@@ -10,6 +10,11 @@ if ENV["OOB_GC"] == "1" && defined?(Unicorn::HttpServer)
   require "unicorn/oob_gc"
   use Unicorn::OobGC, 10
 end
-run Rails.application
+if ENV["REHEARSAL"]
+  require ENV["REHEARSAL"]
+  run CowRuby::Rehearsal.of(Rails.application, File.join(__dir__, "requests.txt"))
+else
+  run Rails.application
+end
 # The other servers call it in a hook of their own before they fork.
 Process.warmup if ENV["WARMUP"] == "1" && defined?(PhusionPassenger)
