@@ -102,6 +102,21 @@ class TestSeal < Minitest::Test
     assert_operator symbols, :<, 1_000
   end
 
+  # Nor is the code range of a string stored again that is appended to another.
+  def test_strings_that_are_read
+    out = run_ruby(PARENT + <<~'RUBY')
+      strings = Array.new(200_000) { |i| "文字列 #{i}".encode("EUC-JP") }
+      in_child do
+        text = +""
+        before = private_dirty
+        strings.each { |string| text.clear << string }
+        puts private_dirty - before
+      end
+      strings.size
+    RUBY
+    assert_operator numbers(out).first, :<=, 2_000, "KB; the strings take 8,000"
+  end
+
   # The first look-up of a method in a child does not write its entry.
   def test_method_entries
     sealed, open = on_and_off(<<~'RUBY')
