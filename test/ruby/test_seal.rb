@@ -69,7 +69,7 @@ class TestSeal < Minitest::Test
       end
       kept.size
     RUBY
-    assert_operator sealed.first, :<=, 600, "KB of a heap of some 30 MB"
+    assert_operator sealed.first, :<=, 800, "KB of a heap of some 30 MB"
     assert_operator open.first, :>=, 10_000, "KB without the seal"
   end
 
