@@ -14,6 +14,13 @@ class TestSeal < Minitest::Test
     end
 
     def verify = GC.verify_internal_consistency
+
+    # KB that this process copies or takes in the block.
+    def grown
+      before = private_dirty
+      yield
+      private_dirty - before
+    end
   RUBY
   OFF = { "RUBY_GC_SEAL" => "off" }.freeze
 
@@ -30,9 +37,7 @@ class TestSeal < Minitest::Test
     sealed, open = on_and_off(<<~'RUBY')
       kept = big
       in_child do
-        before = private_dirty
-        5.times { GC.start }
-        puts private_dirty - before
+        puts grown { 5.times { GC.start } }
       end
       kept.size
     RUBY
@@ -63,9 +68,7 @@ class TestSeal < Minitest::Test
     sealed, open = on_and_off(<<~'RUBY')
       kept = Array.new(1_000) { big(400) }
       in_child do
-        before = private_dirty
-        GC.start
-        puts private_dirty - before
+        puts grown { GC.start }
       end
       kept.size
     RUBY
@@ -108,9 +111,7 @@ class TestSeal < Minitest::Test
       strings = Array.new(200_000) { |i| "文字列 #{i}".encode("EUC-JP") }
       in_child do
         text = +""
-        before = private_dirty
-        strings.each { |string| text.clear << string }
-        puts private_dirty - before
+        puts grown { strings.each { |string| text.clear << string } }
       end
       strings.size
     RUBY
@@ -126,9 +127,7 @@ class TestSeal < Minitest::Test
       object = many.new
       GC.start
       in_child do
-        before = private_dirty
-        names.each { |name| object.respond_to?(name) }
-        puts private_dirty - before
+        puts grown { names.each { |name| object.respond_to?(name) } }
       end
       def object.m3 = :redefined
       many.class_eval { def m4 = :redefined }
