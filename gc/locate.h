@@ -1,0 +1,440 @@
+#ifndef COW_LOCATE_H
+#define COW_LOCATE_H
+
+/*
+ * locate: from an object's address to its heap page, its slot and its bits. One
+ * interface over five ways, of which a build has one (--with-mark-locator):
+ *
+ *     arena     by arithmetic; heap pages stand at multiples of their size in arenas
+ *               (arena.h). The default. Where not one arena can be had it is alignoff.
+ *     alignoff  by arithmetic and one flag of the object; heap pages are plain malloc's
+ *               (alignoff.h).
+ *     binary    by a binary search over all heap pages, as figure 4 of the paper.
+ *     linear    by looking at one heap page after the other, as its figure 3.
+ *     header    as arena; but the mark bit stands in the object, as before bitmap
+ *               marking. It is gathered into the page's row where that is read.
+ *
+ * The last three are there to be compared with.
+ *
+ * After: Nakamura and Matsumoto, "Ruby Garbage Collection Using Efficient Bitmap Marking",
+ * section 3 (seed 000).
+ *
+ * Entry points: locate_page, locate_row, locate_ages and locate_slot of an object;
+ * locate_known of any address; locate_take and locate_give, locate_seal and
+ * locate_unseal of a heap page; locate_lay_out when it is cut into slots; locate_flag
+ * when a slot is handed out; locate_marked, locate_mark, locate_unmark and
+ * locate_clear_marks; locate_consistent.
+ *
+ * Who writes this memory after a fork: as in arena.h. Where pages are malloc's, their
+ * blocks are written by every collection.
+ *
+ * struct heap_page must be complete where this is included.
+ */
+
+#include <stdlib.h>
+#include "vocabulary.h"
+#include "alignoff.h"
+#include "arena.h"
+
+#define LOCATE_ARENA 1
+#define LOCATE_ALIGNOFF 2
+#define LOCATE_BINARY 3
+#define LOCATE_LINEAR 4
+#define LOCATE_HEADER 5
+
+#ifndef LOCATE_BY
+# define LOCATE_BY LOCATE_ARENA
+#endif
+
+#if LOCATE_BY == LOCATE_ARENA
+# define LOCATE_NAME "arena"
+#elif LOCATE_BY == LOCATE_ALIGNOFF
+# define LOCATE_NAME "alignoff"
+#elif LOCATE_BY == LOCATE_BINARY
+# define LOCATE_NAME "binary"
+#elif LOCATE_BY == LOCATE_LINEAR
+# define LOCATE_NAME "linear"
+#elif LOCATE_BY == LOCATE_HEADER
+# define LOCATE_NAME "header"
+#else
+# error "LOCATE_BY is one of the five"
+#endif
+
+#define LOCATE_SEARCHES (LOCATE_BY == LOCATE_BINARY || LOCATE_BY == LOCATE_LINEAR)
+
+/* Marks stand in the objects. */
+#define LOCATE_MARKS_OBJECTS (LOCATE_BY == LOCATE_HEADER)
+
+/* The bit of an object's flags that is the locator's: alignoff's, or the mark. */
+#define LOCATE_FLAG ALIGNOFF_FLAG
+
+/* What is known of a heap page that is not an arena's. */
+struct locate_block {
+    struct heap_page page; /* first: its address is the block's */
+    uintptr_t body;
+    void *whole, *whole_body; /* what malloc gave */
+    cow_row bits[ROW_KINDS];
+    cow_row ages[ROW_AGE_BITS];
+};
+
+/*
+ * The heap pages of a process.
+ *
+ * Invariants (locate_consistent):
+ *     either .arenas has none or .count is 0
+ *     the first .count of .blocks are there, by ascending .body
+ *     a block's header leads to it
+ */
+static struct {
+    struct arena_space arenas;
+    struct locate_block **blocks;
+    size_t count, room;
+    bool unaligned; /* no arena could be had */
+} locate_space;
+
+/* Are heap pages found by alignoff? */
+#if LOCATE_BY == LOCATE_ARENA
+# define LOCATE_UNALIGNED (__builtin_expect(locate_space.unaligned, false))
+#else
+# define LOCATE_UNALIGNED (LOCATE_BY == LOCATE_ALIGNOFF)
+#endif
+
+/* ---- of an object */
+
+/* Also of slots that a sanitizer has closed. */
+#if defined(__has_attribute)
+# if __has_attribute(no_sanitize_address)
+__attribute__((no_sanitize_address))
+# endif
+#endif
+static inline bool
+locate_flagged(uintptr_t object)
+{
+    return (*(const uintptr_t *)object & LOCATE_FLAG) != 0;
+}
+
+/* How many blocks have a body below +address+: the place of one whose body it is. */
+static inline size_t
+locate_place(uintptr_t address)
+{
+    size_t low = 0, high = locate_space.count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (locate_space.blocks[middle]->body < address) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+/* The block that +address+ lies in, or, but for linear, one before it; NULL: none. */
+static inline struct locate_block *
+locate_search(uintptr_t address)
+{
+#if LOCATE_BY == LOCATE_LINEAR
+    for (size_t i = 0; i < locate_space.count; i++) {
+        if (address - locate_space.blocks[i]->body < COW_PAGE_SIZE) return locate_space.blocks[i];
+    }
+    return NULL;
+#else
+    size_t above = address < UINTPTR_MAX ? locate_place(address + 1) : locate_space.count;
+
+    return above > 0 ? locate_space.blocks[above - 1] : NULL;
+#endif
+}
+
+static inline struct locate_block *
+locate_block_of(uintptr_t object)
+{
+    if (LOCATE_SEARCHES) return locate_search(object);
+    return *(struct locate_block **)alignoff_header(object, locate_flagged(object));
+}
+
+static inline struct heap_page *
+locate_page(uintptr_t object)
+{
+    if (LOCATE_SEARCHES || LOCATE_UNALIGNED) return &locate_block_of(object)->page;
+    return arena_descriptor(object);
+}
+
+static inline cow_bits_t *
+locate_row(uintptr_t object, enum row_kind kind)
+{
+    if (LOCATE_SEARCHES || LOCATE_UNALIGNED) return locate_block_of(object)->bits[kind];
+    return arena_row_of(object, kind);
+}
+
+static inline cow_bits_t *
+locate_ages(uintptr_t object)
+{
+    if (LOCATE_SEARCHES || LOCATE_UNALIGNED) return locate_block_of(object)->ages[0];
+    return arena_age_row_of(object);
+}
+
+/* Number of the smallest slot that the object begins in, in its heap page. */
+static inline unsigned int
+locate_slot(uintptr_t object)
+{
+    if (LOCATE_UNALIGNED) return (unsigned int)(object - locate_block_of(object)->body) / (unsigned int)COW_SLOT_SIZE;
+    return cow_slot_index(object);
+}
+
+/* ---- of any address */
+
+/* The heap page that +address+ lies in; NULL where it lies in none. */
+static inline struct heap_page *
+locate_known(uintptr_t address)
+{
+    if (LOCATE_SEARCHES || LOCATE_UNALIGNED) {
+        struct locate_block *block = locate_search(address);
+        return block && address - block->body < COW_PAGE_SIZE ? &block->page : NULL;
+    }
+    return arena_knows(address) ? arena_descriptor(address) : NULL;
+}
+
+/* ---- of a heap page */
+
+static inline struct locate_block *
+locate_block(struct heap_page *page)
+{
+    return (struct locate_block *)page;
+}
+
+/* Memory at a multiple of +alignment+ from an allocator that knows of none; +whole+ is
+ * what is to be freed. */
+static inline void *
+locate_aligned(size_t size, size_t alignment, void **whole)
+{
+    *whole = malloc(size + alignment - 1);
+    return (void *)(((uintptr_t)*whole + alignment - 1) & ~(uintptr_t)(alignment - 1));
+}
+
+/* Makes room for one more block. */
+static bool
+locate_room(void)
+{
+    if (locate_space.count < locate_space.room) return true;
+
+    size_t room = locate_space.room ? locate_space.room * 2 : 64;
+    struct locate_block **blocks = realloc(locate_space.blocks, room * sizeof(*blocks));
+    if (blocks == NULL) return false;
+
+    locate_space.blocks = blocks;
+    locate_space.room = room;
+    return true;
+}
+
+static struct heap_page *
+locate_take_block(void **body)
+{
+    void *whole, *whole_body, *memory;
+    struct locate_block *block = locate_aligned(sizeof(*block), ALIGNOFF_HEADER_ALIGN, &whole);
+
+    if (LOCATE_SEARCHES) memory = locate_aligned(COW_PAGE_SIZE, COW_PAGE_SIZE, &whole_body);
+    else memory = whole_body = malloc(COW_PAGE_SIZE);
+    if (whole == NULL || whole_body == NULL || !locate_room()) {
+        free(whole);
+        free(whole_body);
+        return NULL;
+    }
+
+    memset(block, 0, sizeof(*block));
+    block->whole = whole;
+    block->whole_body = whole_body;
+    block->body = (uintptr_t)memory;
+    if (!LOCATE_SEARCHES) memcpy((void *)alignoff_boundary(block->body), &block, sizeof(block));
+
+    size_t place = locate_place(block->body);
+    struct locate_block **there = &locate_space.blocks[place];
+    memmove(there + 1, there, (locate_space.count - place) * sizeof(*there));
+    *there = block;
+    locate_space.count++;
+    *body = memory;
+    return &block->page;
+}
+
+/* Hands out a heap page, and in +body+ where its slots stand. What is known of it is
+ * zero, what stands in it anything. Gives NULL where there is no memory. */
+static struct heap_page *
+locate_take(void **body)
+{
+    if (LOCATE_SEARCHES || LOCATE_UNALIGNED) return locate_take_block(body);
+
+    void *memory = arena_take(&locate_space.arenas);
+    if (memory == NULL) {
+        if (LOCATE_BY != LOCATE_ARENA || locate_space.arenas.count > 0) return NULL;
+
+        struct heap_page *page = locate_take_block(body);
+        locate_space.unaligned = page != NULL;
+        return page;
+    }
+
+    struct heap_page *page = arena_descriptor((uintptr_t)memory);
+    memset(page, 0, sizeof(*page));
+    *body = memory;
+    return page;
+}
+
+/* Takes a heap page back; +body+ as locate_take gave it. */
+static void
+locate_give(struct heap_page *page, void *body)
+{
+    if (!LOCATE_SEARCHES && !LOCATE_UNALIGNED) {
+        arena_give(&locate_space.arenas, body);
+        return;
+    }
+
+    struct locate_block *block = locate_block(page);
+    struct locate_block **there = &locate_space.blocks[locate_place(block->body)];
+
+    locate_space.count--;
+    memmove(there, there + 1, (size_t)(locate_space.blocks + locate_space.count - there) * sizeof(*there));
+    free(block->whole_body);
+    free(block->whole);
+}
+
+/* Notes that a heap page is sealed, or no longer. */
+static inline void
+locate_seal(void *body)
+{
+    if (!LOCATE_SEARCHES && !LOCATE_UNALIGNED) arena_seal(body);
+}
+
+static inline void
+locate_unseal(void *body)
+{
+    if (!LOCATE_SEARCHES && !LOCATE_UNALIGNED) arena_unseal(body);
+}
+
+/* The row of a heap page: as locate_row of its objects. */
+static inline cow_bits_t *
+locate_page_row(struct heap_page *page, void *body, enum row_kind kind)
+{
+    return LOCATE_SEARCHES || LOCATE_UNALIGNED ? locate_block(page)->bits[kind] : arena_row_of((uintptr_t)body, kind);
+}
+
+static inline cow_bits_t *
+locate_page_ages(struct heap_page *page, void *body)
+{
+    return LOCATE_SEARCHES || LOCATE_UNALIGNED ? locate_block(page)->ages[0] : arena_age_row_of((uintptr_t)body);
+}
+
+/* ---- of a slot */
+
+/* Number of a slot that must not be used, for slots of +slot_size+ bytes; -1: all may
+ * be. It then reads as a free slot. */
+static inline int
+locate_lay_out(struct heap_page *page, size_t slot_size)
+{
+    struct alignoff_layout layout;
+
+    if (!LOCATE_UNALIGNED) return -1;
+    if (!alignoff_lay_out(locate_block(page)->body, slot_size, &layout)) abort(); /* not what malloc may give */
+    alignoff_write_header(&layout, slot_size, page);
+    return layout.hole < layout.slots ? (int)layout.hole : -1;
+}
+
+/* The locator's part of the flags that an object at +address+ of a heap page at +body+
+ * is to carry. */
+static inline uintptr_t
+locate_flag(void *body, uintptr_t address)
+{
+    return LOCATE_UNALIGNED && alignoff_before((uintptr_t)body, address) ? LOCATE_FLAG : 0;
+}
+
+/* The locator's part of the flags that stay with a slot, whatever object is in it. It
+ * is asked for each new object: without a look at what the locator is, for where it is
+ * arena no slot has the flag. */
+static inline uintptr_t
+locate_kept(uintptr_t flags)
+{
+    return LOCATE_BY == LOCATE_ARENA || LOCATE_BY == LOCATE_ALIGNOFF ? flags & LOCATE_FLAG : 0;
+}
+
+/* ---- marks */
+
+static inline bool
+locate_marked(uintptr_t object)
+{
+    if (LOCATE_MARKS_OBJECTS) return locate_flagged(object);
+
+    unsigned int slot = locate_slot(object);
+    return (locate_row(object, ROW_MARK)[slot / COW_BITS] >> slot % COW_BITS & 1) != 0;
+}
+
+static inline void
+locate_mark(uintptr_t object)
+{
+    if (LOCATE_MARKS_OBJECTS) {
+        *(uintptr_t *)object |= LOCATE_FLAG;
+        return;
+    }
+
+    unsigned int slot = locate_slot(object);
+    locate_row(object, ROW_MARK)[slot / COW_BITS] |= (cow_bits_t)1 << slot % COW_BITS;
+}
+
+static inline void
+locate_unmark(uintptr_t object)
+{
+    if (LOCATE_MARKS_OBJECTS) {
+        *(uintptr_t *)object &= ~LOCATE_FLAG;
+        return;
+    }
+
+    unsigned int slot = locate_slot(object);
+    locate_row(object, ROW_MARK)[slot / COW_BITS] &= ~((cow_bits_t)1 << slot % COW_BITS);
+}
+
+/* Clears the rows of marks of all heap pages. */
+static void
+locate_clear_marks(void)
+{
+    for (size_t i = 0; i < locate_space.count; i++) memset(locate_space.blocks[i]->bits[ROW_MARK], 0, COW_ROW_SIZE);
+    arena_clear_kind(&locate_space.arenas, ROW_MARK);
+}
+
+/* ---- to be told */
+
+static inline size_t
+locate_reserved_bytes(void)
+{
+    return (locate_space.arenas.reserved_pages + locate_space.count) * (size_t)COW_PAGE_SIZE;
+}
+
+static inline size_t
+locate_committed_bytes(void)
+{
+    return (locate_space.arenas.committed_pages + locate_space.count) * (size_t)COW_PAGE_SIZE;
+}
+
+static inline size_t
+locate_metadata_bytes(void)
+{
+    return locate_space.arenas.count * ARENA_FIRST * (size_t)COW_PAGE_SIZE + locate_space.count * sizeof(struct locate_block);
+}
+
+/* Recomputes what is kept; tells the first difference on +out+ and gives false. */
+static bool
+locate_consistent(FILE *out)
+{
+    if (locate_space.count > 0 && locate_space.arenas.count > 0) {
+        fprintf(out, "%zu heap pages of malloc, %zu arenas\n", locate_space.count, locate_space.arenas.count);
+        return false;
+    }
+    for (size_t i = 0; i < locate_space.count; i++) {
+        struct locate_block *block = locate_space.blocks[i];
+
+        if (i > 0 && locate_space.blocks[i - 1]->body + COW_PAGE_SIZE > block->body) {
+            fprintf(out, "heap pages %zu and %zu overlap: %#zx, %#zx\n", i - 1, i, (size_t)locate_space.blocks[i - 1]->body, (size_t)block->body);
+            return false;
+        }
+        if (!LOCATE_SEARCHES && *(struct locate_block **)alignoff_boundary(block->body) != block) {
+            fprintf(out, "heap page %#zx: its header leads elsewhere\n", (size_t)block->body);
+            return false;
+        }
+    }
+    return arena_consistent(&locate_space.arenas, out);
+}
+
+#endif /* COW_LOCATE_H */

@@ -1,0 +1,204 @@
+/*
+ * What holds for each of the five locators; the test that includes this has defined
+ * LOCATE_BY.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+/* Stands for the collector's own. */
+struct heap_page { uintptr_t body; size_t slot_size; int hole; char more[100]; };
+
+#include "locate.h"
+
+enum { PAGES = 300 };
+
+static struct { bool denies; } double_;
+static struct heap_page *pages[PAGES];
+static int count;
+
+static void *
+double_map(void *address, size_t size, int protection, int flags, int file, off_t offset)
+{
+    if (!double_.denies) return mmap(address, size, protection, flags, file, offset);
+    errno = ENOMEM;
+    return MAP_FAILED;
+}
+
+static struct os_calls double_calls;
+
+static int
+begin(void **state)
+{
+    double_calls = os_system;
+    double_calls.map = double_map;
+    double_.denies = false;
+    os = &double_calls;
+    count = 0;
+    return 0;
+}
+
+static void
+give(int i)
+{
+    locate_give(pages[i], (void *)pages[i]->body);
+    pages[i] = pages[--count];
+}
+
+static int
+end(void **state)
+{
+    while (count > 0) give(count - 1);
+    while (locate_space.arenas.arenas) arena_release(&locate_space.arenas, locate_space.arenas.arenas);
+    free(locate_space.blocks);
+    memset(&locate_space, 0, sizeof(locate_space));
+    return 0;
+}
+
+/* A page with slots as the collector would leave it: all are free. */
+static struct heap_page *
+taken(size_t slot_size)
+{
+    void *body;
+    struct heap_page *page = locate_take(&body);
+
+    assert_non_null(page);
+    page->body = (uintptr_t)body;
+    page->slot_size = slot_size;
+    page->hole = locate_lay_out(page, slot_size);
+    for (size_t i = 0; i < COW_PAGE_SIZE / slot_size; i++) {
+        uintptr_t slot = page->body + i * slot_size;
+        if ((int)i != page->hole) *(uintptr_t *)slot = locate_flag(body, slot);
+    }
+    return pages[count++] = page;
+}
+
+static void
+consistent(void)
+{
+    assert_true(locate_consistent(stderr));
+}
+
+/* The page of an address, found by looking at all. */
+static struct heap_page *
+page_at(uintptr_t address)
+{
+    for (int i = 0; i < count; i++) {
+        if (address - pages[i]->body < COW_PAGE_SIZE) return pages[i];
+    }
+    return NULL;
+}
+
+static void
+test_slots_of_every_size(void **state)
+{
+    for (size_t size = COW_SLOT_SIZE; size <= COW_SLOT_SIZE * 16; size *= 2) {
+        for (int i = 0; i < 20; i++) {
+            struct heap_page *page = taken(size);
+            void *body = (void *)page->body;
+            size_t slots = COW_PAGE_SIZE / size;
+
+            consistent();
+            for (size_t slot = 0; slot < slots; slot++) {
+                uintptr_t object = page->body + slot * size;
+
+                if ((int)slot == page->hole) continue;
+                *(uintptr_t *)object = 5 | locate_kept(*(uintptr_t *)object); /* an object is made */
+                assert_ptr_equal(locate_page(object), page);
+                assert_int_equal(locate_slot(object), slot * (size / COW_SLOT_SIZE));
+                assert_true(locate_slot(object) / COW_BITS < COW_ROW_WORDS);
+                for (int kind = 0; kind < ROW_KINDS; kind++) {
+                    assert_ptr_equal(locate_row(object, kind), locate_page_row(page, body, kind));
+                }
+                assert_ptr_equal(locate_ages(object), locate_page_ages(page, body));
+            }
+        }
+    }
+}
+
+static void
+test_marks(void **state)
+{
+    struct heap_page *page = taken(COW_SLOT_SIZE * 2);
+    size_t slots = COW_PAGE_SIZE / (COW_SLOT_SIZE * 2);
+
+    for (size_t turn = 0; turn < 4; turn++) {
+        for (size_t i = turn; i < slots; i += 3) {
+            if ((int)i != page->hole && turn < 3) locate_mark(page->body + i * COW_SLOT_SIZE * 2);
+        }
+        for (size_t i = 0; i < slots; i++) {
+            if ((int)i != page->hole) assert_int_equal(locate_marked(page->body + i * COW_SLOT_SIZE * 2), turn < 3 && i % 3 == turn);
+        }
+        for (size_t i = turn; i < slots; i += 3) {
+            if ((int)i != page->hole && (turn < 2 || LOCATE_MARKS_OBJECTS)) locate_unmark(page->body + i * COW_SLOT_SIZE * 2);
+        }
+        if (turn == 2) locate_clear_marks();
+    }
+}
+
+/* Many pages come and go; any address is known as the slow way knows it. */
+static void
+test_any_address(void **state)
+{
+    unsigned int seed = 1;
+    static const uintptr_t nowhere[] = { 0, 1, 8, COW_PAGE_SIZE, UINTPTR_MAX, UINTPTR_MAX - COW_PAGE_MASK, UINTPTR_MAX / 2 };
+
+    for (int turn = 0; turn < 2000; turn++) {
+        if (count < PAGES && (count < 10 || rand_r(&seed) % 5 < 3)) taken(COW_SLOT_SIZE << rand_r(&seed) % 5);
+        else give(rand_r(&seed) % count);
+
+        struct heap_page *page = pages[rand_r(&seed) % count];
+        uintptr_t near[] = { page->body - 1, page->body, page->body + 1, page->body + COW_PAGE_MASK, page->body + COW_PAGE_SIZE,
+                             page->body + rand_r(&seed) % (3 * COW_PAGE_SIZE) - COW_PAGE_SIZE };
+        for (size_t i = 0; i < sizeof(near) / sizeof(near[0]); i++) assert_ptr_equal(locate_known(near[i]), page_at(near[i]));
+        for (size_t i = 0; i < sizeof(nowhere) / sizeof(nowhere[0]); i++) assert_null(locate_known(nowhere[i]));
+        if (turn % 100 == 0) consistent();
+    }
+    for (int i = 0; i < count; i++) assert_ptr_equal(locate_known(pages[i]->body + 3), pages[i]);
+}
+
+static void
+test_no_arena_can_be_had(void **state)
+{
+    void *body;
+
+    double_.denies = true;
+    if (LOCATE_BY == LOCATE_HEADER) {
+        assert_null(locate_take(&body));
+        return;
+    }
+    test_slots_of_every_size(state);
+    test_any_address(state);
+    assert_int_equal(locate_space.arenas.count, 0);
+    assert_int_equal(locate_space.unaligned, LOCATE_BY == LOCATE_ARENA);
+    assert_int_equal(locate_space.count, count);
+    assert_true(locate_metadata_bytes() > 0 && locate_reserved_bytes() == locate_committed_bytes());
+}
+
+static void
+test_seal(void **state)
+{
+    struct heap_page *page = taken(COW_SLOT_SIZE);
+
+    locate_seal((void *)page->body);
+    consistent();
+    locate_unseal((void *)page->body);
+    consistent();
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_slots_of_every_size, begin, end),
+        cmocka_unit_test_setup_teardown(test_marks, begin, end),
+        cmocka_unit_test_setup_teardown(test_any_address, begin, end),
+        cmocka_unit_test_setup_teardown(test_no_arena_can_be_had, begin, end),
+        cmocka_unit_test_setup_teardown(test_seal, begin, end),
+    };
+
+    return cmocka_run_group_tests_name("locate: " LOCATE_NAME, tests, NULL, NULL);
+}

@@ -1,0 +1,106 @@
+/*
+ * Heap pages of plain malloc: cc -I../../gc test_alignoff.c -lcmocka
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#include "alignoff.h"
+
+/* Every place that malloc can give in a heap page's length, every size of slots: each
+ * slot but the hole finds the one header, which touches none of them. */
+static void
+test_every_place(void **state)
+{
+    const uintptr_t base = (uintptr_t)1 << 30;
+    const size_t step = 2 * COW_WORD_SIZE;
+
+    for (uintptr_t page = base; page < base + COW_PAGE_SIZE; page += step) {
+        for (size_t size = COW_SLOT_SIZE; size <= COW_SLOT_SIZE * 16; size *= 2) {
+            struct alignoff_layout layout;
+
+            assert_true(alignoff_lay_out(page, size, &layout));
+            assert_int_equal(layout.boundary % COW_PAGE_SIZE, 0);
+            assert_true(layout.boundary >= page && layout.boundary + COW_WORD_SIZE <= page + COW_PAGE_SIZE);
+            assert_int_equal(layout.slots, COW_PAGE_SIZE / size);
+            assert_true(layout.start + layout.slots * size <= page + COW_PAGE_SIZE);
+            for (size_t slot = 0; slot < layout.slots; slot++) {
+                uintptr_t address = layout.start + slot * size;
+                bool touches = address < layout.boundary + COW_WORD_SIZE && layout.boundary < address + size;
+
+                if (touches != (slot == layout.hole)) fail_msg("page +%zu, size %zu, slot %zu", (size_t)(page - base), size, slot);
+                if (slot == layout.hole) continue;
+                if (alignoff_header(address, alignoff_before(page, address)) != layout.boundary) {
+                    fail_msg("page +%zu, size %zu, slot %zu: another header", (size_t)(page - base), size, slot);
+                }
+            }
+        }
+    }
+}
+
+static void
+test_corners(void **state)
+{
+    const uintptr_t base = (uintptr_t)5 << HEAP_PAGE_ALIGN_LOG;
+    struct alignoff_layout layout;
+
+    /* at its boundary: the first slot is the hole, none carries the flag */
+    assert_true(alignoff_lay_out(base, COW_SLOT_SIZE, &layout));
+    assert_int_equal(layout.hole, 0);
+    assert_false(alignoff_before(base, base + COW_SLOT_SIZE));
+    assert_false(alignoff_before(base, base + COW_PAGE_SIZE - 1));
+    /* just behind one: all carry it */
+    assert_true(alignoff_lay_out(base + 16, COW_SLOT_SIZE, &layout));
+    assert_int_equal(layout.boundary, base + COW_PAGE_SIZE);
+    assert_true(alignoff_before(base + 16, base + COW_PAGE_SIZE - 1));
+    assert_int_equal(alignoff_header(base + 16, true), base + COW_PAGE_SIZE);
+    /* an address that malloc does not give: the header would lie in two slots */
+    assert_false(alignoff_lay_out(base - COW_SLOT_SIZE + COW_WORD_SIZE / 2, COW_SLOT_SIZE, &layout));
+}
+
+#ifndef WORDS_OF_ANOTHER_SIZE
+static void
+test_header(void **state)
+{
+    static _Alignas(ALIGNOFF_HEADER_ALIGN) char known[ALIGNOFF_HEADER_ALIGN];
+
+    for (int i = 0; i < 50; i++) {
+        char *memory = malloc(COW_PAGE_SIZE);
+
+        assert_non_null(memory);
+        for (size_t size = COW_SLOT_SIZE; size <= COW_SLOT_SIZE * 16; size *= 2) {
+            struct alignoff_layout layout;
+            uintptr_t first;
+            void *found;
+
+            memset(memory, 0xff, COW_PAGE_SIZE);
+            assert_true(alignoff_lay_out((uintptr_t)memory, size, &layout));
+            alignoff_write_header(&layout, size, known);
+            memcpy(&found, (void *)layout.boundary, sizeof(found));
+            assert_ptr_equal(found, known);
+            if (layout.hole >= layout.slots) continue;
+            memcpy(&first, (void *)(layout.start + layout.hole * size), sizeof(first));
+            bool before = layout.start + layout.hole * size < layout.boundary;
+            assert_int_equal(first & (ALIGNOFF_HEADER_ALIGN - 1), before ? ALIGNOFF_FLAG : 0);
+        }
+        free(memory);
+    }
+}
+#endif
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_place),
+        cmocka_unit_test(test_corners),
+#ifndef WORDS_OF_ANOTHER_SIZE
+        cmocka_unit_test(test_header),
+#endif
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,451 @@
+/*
+ * Where heap pages come from: cc -I../../gc test_arena.c -lcmocka
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <cmocka.h>
+
+/* Stands for the collector's own. */
+struct heap_page { uintptr_t start; char more[120]; };
+
+#include "arena.h"
+
+/* ---- a system that denies what the test says */
+
+static struct { size_t reservable, maps, commits, gives; int commits_left; bool advise_fails, unmap_fails; struct rlimit limit; } double_;
+
+static void *
+double_map(void *address, size_t size, int protection, int flags, int file, off_t offset)
+{
+    double_.maps++;
+    if (size > double_.reservable) {
+        errno = ENOMEM;
+        return MAP_FAILED;
+    }
+    return mmap(address, size, protection, flags, file, offset);
+}
+
+static int
+double_unmap(void *address, size_t size)
+{
+    if (!double_.unmap_fails) return munmap(address, size);
+    errno = ENOMEM;
+    return -1;
+}
+
+static int
+double_protect(void *address, size_t size, int protection)
+{
+    double_.commits++;
+    if (double_.commits_left-- > 0) return mprotect(address, size, protection);
+    errno = ENOMEM;
+    return -1;
+}
+
+static int
+double_advise(void *address, size_t size, int advice)
+{
+    double_.gives++;
+    if (!double_.advise_fails) return madvise(address, size, advice);
+    errno = EINVAL;
+    return -1;
+}
+
+static int
+double_limit(struct rlimit *limit)
+{
+    *limit = double_.limit;
+    return 0;
+}
+
+static const struct os_calls double_calls = { double_map, double_unmap, double_protect, double_advise, double_limit };
+
+static struct arena_space space;
+
+static int
+begin(void **state)
+{
+    memset(&double_, 0, sizeof(double_));
+    double_.reservable = SIZE_MAX;
+    double_.commits_left = INT_MAX;
+    double_.limit.rlim_cur = RLIM_INFINITY;
+    os = &double_calls;
+    memset(&space, 0, sizeof(space));
+    return 0;
+}
+
+static int
+end(void **state)
+{
+    double_.unmap_fails = false;
+    while (space.arenas) {
+        memset(space.arenas->sealed, 0, sizeof(space.arenas->sealed));
+        arena_release(&space, space.arenas);
+    }
+    return space.count + space.reserved_pages + space.committed_pages > 0;
+}
+
+static void
+consistent(void)
+{
+    assert_true(arena_consistent(&space, stderr));
+}
+
+static char *
+taken(void)
+{
+    char *page = arena_take(&space);
+
+    assert_non_null(page);
+    assert_int_equal((uintptr_t)page & COW_PAGE_MASK, 0);
+    return page;
+}
+
+/* ---- */
+
+static void
+test_sizes(void **state)
+{
+    assert_int_equal(ARENA_PAGES * (size_t)COW_PAGE_SIZE, ARENA_SIZE);
+    assert_int_equal(COW_ROW_WORDS & (COW_ROW_WORDS - 1), 0);
+    assert_true(COW_ROW_WORDS * COW_BITS > COW_PAGE_SLOTS);
+    assert_int_equal(offsetof(struct arena, bits) % 4096, 0);
+    /* a group's rows of one kind share no OS page with another group's */
+    assert_int_equal(ARENA_GROUP_PAGES * COW_ROW_SIZE % 4096, 0);
+    assert_true(sizeof(struct arena) < ARENA_SIZE / 16);
+    assert_int_equal(cow_slot_index(0), 0);
+    assert_int_equal(cow_slot_index(COW_SLOT_SIZE - 1), 0);
+    assert_int_equal(cow_slot_index(COW_SLOT_SIZE), 1);
+    assert_int_equal(cow_slot_index(COW_PAGE_MASK), (COW_PAGE_SIZE - 1) / COW_SLOT_SIZE);
+    assert_int_equal(cow_slot_index(COW_PAGE_SIZE), 0);
+}
+
+static void
+test_group_bits(void **state)
+{
+    static const struct { size_t group, from, to; uint64_t bits; } rows[] = {
+        { 0, 0, 64, UINT64_MAX }, { 0, 0, 0, 0 }, { 0, 1, 64, UINT64_MAX - 1 }, { 0, 63, 64, UINT64_C(1) << 63 }, { 0, 64, 128, 0 },
+        { 1, 0, 64, 0 }, { 1, 0, 65, 1 }, { 1, 64, 128, UINT64_MAX }, { 1, 70, 72, 0xc0 }, { 1, 0, 1000, UINT64_MAX }, { 1, 127, 127, 0 },
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        assert_true(arena_group_bits(rows[i].group, rows[i].from, rows[i].to) == rows[i].bits);
+    }
+}
+
+static void
+test_pages_are_handed_out_from_the_lowest_on(void **state)
+{
+    char *first = taken(), *second = taken(), *third = taken();
+
+    assert_int_equal(arena_page_number((uintptr_t)first), ARENA_FIRST);
+    assert_memory_equal(arena_of((uintptr_t)first)->sign, ARENA_SIGN, 8);
+    assert_ptr_equal((char *)arena_of((uintptr_t)first) + arena_of((uintptr_t)first)->head, first);
+    assert_int_equal(arena_of((uintptr_t)first)->head % ARENA_HEAD_MULTIPLE, 0);
+    assert_ptr_equal(second, first + COW_PAGE_SIZE);
+    assert_ptr_equal(third, second + COW_PAGE_SIZE);
+    consistent();
+    arena_give(&space, second);
+    consistent();
+    assert_int_equal(double_.gives, 1);
+    assert_ptr_equal(taken(), second);
+    consistent();
+}
+
+static void
+test_what_is_known(void **state)
+{
+    uintptr_t page = (uintptr_t)taken(), arena = page & ~(uintptr_t)ARENA_MASK;
+
+    assert_false(arena_knows(page - 1));
+    assert_true(arena_knows(page));
+    assert_true(arena_knows(page + COW_PAGE_MASK));
+    assert_false(arena_knows(page + COW_PAGE_SIZE));
+    static const uintptr_t nowhere[] = { 0, 1, 8, ARENA_SIZE - 1, ARENA_SIZE, UINTPTR_MAX, UINTPTR_MAX - 7, UINTPTR_MAX / 2, ~(uintptr_t)ARENA_MASK };
+    for (size_t i = 0; i < sizeof(nowhere) / sizeof(nowhere[0]); i++) assert_false(arena_knows(nowhere[i]));
+    assert_false(arena_knows(arena));
+    assert_false(arena_knows(arena - 1));
+    assert_false(arena_knows(arena + ARENA_MASK));
+    arena_give(&space, (void *)page);
+    assert_false(arena_knows(page));
+}
+
+/* Each bit of each kind, at the first and the last slot and page: it is where a slow
+ * computation finds it, and nowhere else. */
+static void
+test_bits(void **state)
+{
+    char *pages[3] = { taken() };
+
+    while ((pages[1] = taken()) < (char *)pages[0] + 1000 * COW_PAGE_SIZE) { /* on to the middle */ }
+    while (arena_page_number((uintptr_t)(pages[2] = taken())) < ARENA_PAGES - 1) { /* and to the last */ }
+    for (int i = 0; i < 3; i++) {
+        for (int multiple = 1; multiple <= 16; multiple *= 2) {
+            size_t size = COW_SLOT_SIZE * (size_t)multiple, slots = COW_PAGE_SIZE / size;
+            size_t at[] = { 0, 1, slots / 2, slots - 2, slots - 1 };
+
+            for (int j = 0; j < 5; j++) {
+                uintptr_t object = (uintptr_t)pages[i] + at[j] * size;
+                unsigned int slot = cow_slot_index(object);
+
+                assert_int_equal(slot, at[j] * (size_t)multiple);
+                for (int kind = 0; kind < ROW_KINDS; kind++) {
+                    cow_bits_t *row = arena_row_of(object, kind);
+                    size_t offset = (size_t)((char *)row - (char *)arena_of(object));
+
+                    assert_int_equal(offset, offsetof(struct arena, bits) + ((size_t)kind * ARENA_PAGES + (((size_t)pages[i] & ARENA_MASK) / COW_PAGE_SIZE)) * COW_ROW_SIZE);
+                    assert_true(slot / COW_BITS < COW_ROW_WORDS);
+                    assert_true(row[slot / COW_BITS] == 0);
+                    row[slot / COW_BITS] |= (cow_bits_t)1 << slot % COW_BITS;
+                }
+                for (int kind = 0; kind < ROW_KINDS; kind++) arena_row_of(object, kind)[slot / COW_BITS] = 0;
+            }
+        }
+        assert_int_equal((uintptr_t)arena_descriptor((uintptr_t)pages[i] + 5), (uintptr_t)&arena_of((uintptr_t)pages[i])->descriptors[arena_page_number((uintptr_t)pages[i])]);
+    }
+    consistent();
+}
+
+static void
+test_a_second_arena_and_its_end(void **state)
+{
+    size_t count = ARENA_PAGES - ARENA_FIRST;
+
+    for (size_t i = 0; i < count; i++) taken();
+    assert_int_equal(space.count, 1);
+    char *more = taken(), *mine = taken();
+    assert_int_equal(space.count, 2);
+    assert_true(arena_of((uintptr_t)more) != space.arenas);
+    assert_ptr_equal(arena_of((uintptr_t)more), space.arenas->next);
+    consistent();
+    arena_give(&space, more);
+    assert_true(arena_knows((uintptr_t)mine));
+    arena_give(&space, mine);
+    assert_int_equal(space.count, 1);
+    assert_false(arena_knows((uintptr_t)mine));
+    consistent();
+
+    char *again = taken();
+    assert_int_equal(space.count, 2);
+    double_.unmap_fails = true;
+    arena_give(&space, again);
+    assert_int_equal(space.count, 2);
+    consistent();
+    assert_ptr_equal(taken(), again);
+}
+
+static void
+test_given_pages_are_clear(void **state)
+{
+    char *page = taken();
+
+    taken();
+    for (int kind = 0; kind < ROW_KINDS; kind++) memset(arena_row_of((uintptr_t)page, kind), 0xff, COW_ROW_SIZE);
+    memset(arena_of((uintptr_t)page)->ages[arena_page_number((uintptr_t)page)], 0xff, ROW_AGE_BITS * COW_ROW_SIZE);
+    memset(page, 1, COW_PAGE_SIZE);
+    arena_give(&space, page);
+    consistent();
+    assert_ptr_equal(taken(), page);
+    for (int i = 0; i < COW_PAGE_SIZE; i++) assert_int_equal(page[i], 0);
+
+    /* where the system does not take it, it is a page all the same */
+    double_.advise_fails = true;
+    page[7] = 7;
+    arena_give(&space, page);
+    consistent();
+    assert_ptr_equal(taken(), page);
+}
+
+static void
+test_clearing_a_kind(void **state)
+{
+    char *pages[130];
+
+    for (int i = 0; i < 130; i++) {
+        pages[i] = taken();
+        memset(arena_row_of((uintptr_t)pages[i], ROW_MARK), 0xff, COW_ROW_SIZE);
+        memset(arena_row_of((uintptr_t)pages[i], ROW_PINNED), 0xff, COW_ROW_SIZE);
+    }
+    arena_clear_kind(&space, ROW_MARK);
+    for (int i = 0; i < 130; i++) {
+        for (int j = 0; j < COW_ROW_WORDS; j++) {
+            assert_true(arena_row_of((uintptr_t)pages[i], ROW_MARK)[j] == 0);
+            assert_true(arena_row_of((uintptr_t)pages[i], ROW_PINNED)[j] == UINTPTR_MAX);
+        }
+    }
+    arena_clear_kind(&space, ROW_PINNED);
+}
+
+static void
+test_new_pages_keep_away_from_sealed_ones(void **state)
+{
+    char *sealed = taken(), *hole = taken();
+
+    arena_give(&space, hole);
+    arena_seal(sealed);
+    char *fresh = taken();
+    assert_int_equal(arena_page_number((uintptr_t)fresh) % ARENA_GROUP_PAGES, 0);
+    assert_true(fresh > hole);
+    consistent();
+    arena_unseal(sealed);
+    assert_ptr_equal(taken(), hole);
+
+    /* where there are no others, theirs are taken */
+    arena_seal(sealed);
+    double_.reservable = 0;
+    while (arena_of((uintptr_t)fresh)->used < ARENA_PAGES - ARENA_FIRST) taken();
+    assert_null(arena_take(&space));
+    consistent();
+    arena_unseal(sealed);
+}
+
+static void
+test_smaller_arenas(void **state)
+{
+    double_.reservable = ARENA_SIZE / 8;
+    char *page = taken();
+    assert_int_equal(arena_of((uintptr_t)page)->pages, ARENA_PAGES / 8);
+    assert_true(space.denied > 0);
+    size_t count = 1;
+    while (space.count == 1) taken(), count++;
+    assert_int_equal(count, ARENA_PAGES / 8 - ARENA_FIRST + 1);
+    consistent();
+}
+
+/* Each as small as it may be, and a process that is forked from them. */
+static void
+test_thousands_of_arenas(void **state)
+{
+    enum { ARENAS = 1000 };
+    char *page = NULL;
+    int status;
+
+    double_.limit.rlim_cur = 4096;
+    while (space.count < ARENAS) page = taken();
+    consistent();
+
+    pid_t child = fork();
+    if (child == 0) {
+        char *mine = arena_take(&space);
+
+        arena_give(&space, page);
+        _exit(mine && arena_knows((uintptr_t)mine) && arena_consistent(&space, stderr) ? 0 : 1);
+    }
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_true(arena_knows((uintptr_t)page));
+    consistent();
+}
+
+static void
+test_a_limit_of_addresses(void **state)
+{
+    double_.limit.rlim_cur = ARENA_SIZE * 4;
+    assert_int_equal(arena_of((uintptr_t)taken())->pages, ARENA_PAGES / 4);
+    double_.limit.rlim_cur = 4096;
+    struct arena *least = arena_make(&space);
+    assert_int_equal(least->pages, ARENA_FIRST + ARENA_LEAST_PAGES);
+    consistent();
+}
+
+static void
+test_a_system_that_denies(void **state)
+{
+    double_.reservable = 0;
+    assert_null(arena_take(&space));
+    assert_int_equal(space.count, 0);
+    consistent();
+
+    double_.reservable = SIZE_MAX;
+    double_.commits_left = 0; /* not even the head */
+    assert_null(arena_take(&space));
+    assert_int_equal(space.count, 0);
+    consistent();
+
+    double_.commits_left = 1;
+    assert_null(arena_take(&space));
+    consistent();
+    double_.commits_left = 1;
+    char *page = taken();
+    for (size_t i = arena_page_number((uintptr_t)page) + 1; i < arena_of((uintptr_t)page)->committed; i++) taken();
+    assert_null(arena_take(&space));
+    consistent();
+    double_.commits_left = INT_MAX;
+    taken(); /* memory is there again */
+    consistent();
+}
+
+/* Takes, gives, seals at random; a slow reference knows which pages are handed out. */
+static void
+test_random(void **state)
+{
+    enum { MOST = 3000 };
+    static char *pages[MOST];
+    static bool sealed[MOST];
+    size_t count = 0;
+
+    srand(20261122);
+    for (int step = 0; step < 40000; step++) {
+        int choice = rand() % 100;
+
+        if (choice < (step / 8000 % 2 ? 40 : 60) && count < MOST) {
+            sealed[count] = false;
+            pages[count++] = taken();
+        }
+        else if (choice < 98 && count > 0) {
+            size_t i = (size_t)rand() % count;
+
+            if (sealed[i]) arena_unseal(pages[i]);
+            arena_give(&space, pages[i]);
+            pages[i] = pages[--count];
+            sealed[i] = sealed[count];
+        }
+        else if (count > 0) {
+            size_t i = (size_t)rand() % count;
+
+            sealed[i] ? arena_unseal(pages[i]) : arena_seal(pages[i]);
+            sealed[i] = !sealed[i];
+        }
+        if (step % 2000) continue;
+
+        consistent();
+        for (int i = 0; i < 300; i++) {
+            uintptr_t address = rand() % 2 && count ? (uintptr_t)pages[(size_t)rand() % count] + (uintptr_t)(rand() % (4 * COW_PAGE_SIZE)) - COW_PAGE_SIZE
+                : (uintptr_t)rand() << 31 ^ (uintptr_t)rand();
+            bool known = false;
+            for (size_t j = 0; j < count; j++) known |= address - (uintptr_t)pages[j] < COW_PAGE_SIZE;
+            assert_int_equal(arena_knows(address), known);
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (sealed[i]) arena_unseal(pages[i]);
+    }
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_group_bits),
+        cmocka_unit_test_setup_teardown(test_pages_are_handed_out_from_the_lowest_on, begin, end),
+        cmocka_unit_test_setup_teardown(test_what_is_known, begin, end),
+        cmocka_unit_test_setup_teardown(test_bits, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_second_arena_and_its_end, begin, end),
+        cmocka_unit_test_setup_teardown(test_given_pages_are_clear, begin, end),
+        cmocka_unit_test_setup_teardown(test_clearing_a_kind, begin, end),
+        cmocka_unit_test_setup_teardown(test_new_pages_keep_away_from_sealed_ones, begin, end),
+        cmocka_unit_test_setup_teardown(test_smaller_arenas, begin, end),
+        cmocka_unit_test_setup_teardown(test_thousands_of_arenas, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_limit_of_addresses, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_system_that_denies, begin, end),
+        cmocka_unit_test_setup_teardown(test_random, begin, end),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
