@@ -32,8 +32,9 @@
  *
  * Entry points: nursery_floor and nursery_inherit (at the fork, in the child),
  * nursery_basis and nursery_min_free (wherever a ratio is applied),
- * nursery_within_floor, nursery_extension and nursery_charge (when a heap has to
- * grow), nursery_survived (at the end of a sweep), nursery_holes (when pages are
+ * nursery_within_floor, nursery_grown, nursery_may_grow, nursery_extension and
+ * nursery_charge (when a heap has to grow), nursery_marked_fully (at the end of a full
+ * marking), nursery_survived (at the end of a sweep), nursery_holes (when pages are
  * given back), nursery_switch (RUBY_GC_FORK_NURSERY).
  *
  * Who writes this memory after a fork: the child, a few words a heap in its
@@ -57,12 +58,18 @@
 
 /* Free slots of all heaps together that a child has after a collection. */
 #ifndef NURSERY_LEAST_SLOTS
-# define NURSERY_LEAST_SLOTS 49152
+# define NURSERY_LEAST_SLOTS 16384
 #endif
 
 /* They are at least the inherited slots divided by this. */
 #ifndef NURSERY_INHERITED_SLOTS_PER_SLOT
 # define NURSERY_INHERITED_SLOTS_PER_SLOT 64
+#endif
+
+/* The heaps grow by what they inherited divided by this, and then there is a full
+ * collection. */
+#ifndef NURSERY_INHERITED_PER_GROWTH
+# define NURSERY_INHERITED_PER_GROWTH 4
 #endif
 
 /* A heap's floor is at least the whole floor divided by this. */
@@ -71,8 +78,8 @@
 #endif
 
 /*
- * What one heap of a child had at the fork; all 0 in a process that was not
- * forked, or whose parent was no bigger than the floor.
+ * What one heap of a child had at the fork; all but .then are 0 in a process that was
+ * not forked, or whose parent was no bigger than the floor.
  *
  *     objects <= slots
  */
@@ -80,6 +87,7 @@ struct nursery_inheritance {
     size_t objects; /* inherited and not known to be dead */
     size_t slots;   /* slots of inherited pages */
     size_t floor;   /* of this heap */
+    size_t then;    /* slots at the fork, or when a full collection was last made */
 };
 
 /* Slots of all heaps to which the ratios apply at least.
@@ -100,7 +108,7 @@ nursery_floor(size_t least, size_t inherited_slots, double min_ratio)
 static inline struct nursery_inheritance
 nursery_inherit(size_t objects, size_t slots, size_t all_slots, size_t floor)
 {
-    struct nursery_inheritance inherited = { 0, 0, 0 };
+    struct nursery_inheritance inherited = { 0, 0, 0, 0 };
 
     if (all_slots <= floor || slots == 0) return inherited;
 
@@ -110,6 +118,7 @@ nursery_inherit(size_t objects, size_t slots, size_t all_slots, size_t floor)
     inherited.objects = objects < slots ? objects : slots;
     inherited.slots = slots;
     inherited.floor = share > least ? share : least;
+    inherited.then = slots;
     return inherited;
 }
 
@@ -150,6 +159,30 @@ static inline bool
 nursery_within_floor(const struct nursery_inheritance *inherited, size_t total)
 {
     return nursery_own(inherited, total) < inherited->floor;
+}
+
+/* Slots that a heap of +total+ slots has more than when a full collection was last made. */
+static inline size_t
+nursery_grown(const struct nursery_inheritance *inherited, size_t total)
+{
+    return total > inherited->then ? total - inherited->then : 0;
+}
+
+/* May heaps that have +grown+ bytes since the last full collection grow without another,
+ * where +inherited_bytes+ were inherited? Upstream makes one whenever a heap has to grow
+ * that was collected some times since. Here it marks all that was inherited: it must wait
+ * until that is worth its price. */
+static inline bool
+nursery_may_grow(size_t grown, size_t inherited_bytes)
+{
+    return grown < inherited_bytes / NURSERY_INHERITED_PER_GROWTH;
+}
+
+/* A full collection has marked what lives in a heap of +total+ slots. */
+static inline void
+nursery_marked_fully(struct nursery_inheritance *inherited, size_t total)
+{
+    inherited->then = total;
 }
 
 /* Slots by which a heap within its floor is extended: until it has what it shall have

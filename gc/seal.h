@@ -29,9 +29,9 @@
  * After: Android's zygote space (compacted, then closed before the first fork),
  * CPython's gc.freeze.
  *
- * Entry points: seal_mode_read (RUBY_GC_SEAL), seal_due (before a fork), seal_spare and
- * seal_floor (for each page, then); a page with fewer live objects than its floor at
- * the end of a full marking is opened.
+ * Entry points: seal_mode_read (RUBY_GC_SEAL), seal_due and seal_room (before a fork),
+ * seal_spare and seal_floor (for each page, then); a page with fewer live objects than
+ * its floor at the end of a full marking is opened.
  *
  * Who writes this memory after a fork: nobody; all functions are pure. What is
  * sealed stands in struct heap_page and is written before the fork.
@@ -45,6 +45,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 enum seal_mode { SEAL_OFF, SEAL_WARMUP, SEAL_AUTO };
@@ -69,6 +70,11 @@ static const char *const seal_mode_names[] = { "off", "warmup", "auto" };
 /* Live objects below which a heap is not worth a full collection. */
 #ifndef SEAL_LEAST_LIVE
 # define SEAL_LEAST_LIVE 65536
+#endif
+
+/* Bytes that a heap's preparation may take, however small it is. */
+#ifndef SEAL_ROOM_LEAST
+# define SEAL_ROOM_LEAST (4 * 1024 * 1024)
 #endif
 
 /* Reads RUBY_GC_SEAL. Returns false where it is none of the three; +mode+ is then
@@ -104,6 +110,17 @@ static inline bool
 seal_due(size_t survivors, size_t then, size_t least)
 {
     return survivors >= least && survivors > then && survivors - then >= then / SEAL_GROWTH;
+}
+
+/* Bytes that must be had for a heap with +live+ objects to be prepared: the mark stack has
+ * an entry for each at most, malloc may take as much again to make room for it, and
+ * the pages are noted. A collection that finds no memory ends the process. */
+static inline size_t
+seal_room(size_t live)
+{
+    size_t entries = SIZE_MAX / (2 * sizeof(void *)) / 2;
+
+    return SEAL_ROOM_LEAST + (live < entries ? live : entries) * 2 * sizeof(void *);
 }
 
 /* Slots that emptier pages may hold back: of +slots+ in all, +closed+ are already. */

@@ -46,22 +46,22 @@ test_inherit(void **state)
 {
     static const struct { size_t objects, slots, all, floor; struct nursery_inheritance expected; } rows[] = {
         /* a parent no bigger than the floor: as if never forked */
-        {    0,    0,      0, 1000, {   0,    0,   0 } },
-        {  900, 1000,   1000, 1000, {   0,    0,   0 } },
-        {  900, 1000,    999, 1000, {   0,    0,   0 } },
-        {  900, 1000,   1001, 1000, { 900, 1000, 999 } },
+        {    0,    0,      0, 1000, {   0, 0, 0, 0 } },
+        {  900, 1000,   1000, 1000, {   0, 0, 0, 0 } },
+        {  900, 1000,    999, 1000, {   0, 0, 0, 0 } },
+        {  900, 1000,   1001, 1000, { 900, 1000, 999, 1000 } },
         /* a heap without pages inherits nothing */
-        {    0,    0,  10000, 1000, {   0,    0,   0 } },
+        {    0,    0,  10000, 1000, {   0, 0, 0, 0 } },
         /* shares of the floor */
-        { 5000, 5000,  10000, 1000, { 5000, 5000, 500 } },
-        { 7000, 8000,  10000, 1000, { 7000, 8000, 800 } },
-        { 1250, 1250,  10000, 1000, { 1250, 1250, 125 } },
-        {    9,   10,  10000, 1000, {    9,   10, 125 } },
+        { 5000, 5000,  10000, 1000, { 5000, 5000, 500, 5000 } },
+        { 7000, 8000,  10000, 1000, { 7000, 8000, 800, 8000 } },
+        { 1250, 1250,  10000, 1000, { 1250, 1250, 125, 1250 } },
+        {    9,   10,  10000, 1000, {    9, 10, 125, 10 } },
         /* counts that are off (several Ractors) never give more objects than slots */
-        { 1001, 1000,  10000, 1000, { 1000, 1000, 125 } },
-        { SIZE_MAX, 1000, 10000, 1000, { 1000, 1000, 125 } },
+        { 1001, 1000,  10000, 1000, { 1000, 1000, 125, 1000 } },
+        { SIZE_MAX, 1000, 10000, 1000, { 1000, 1000, 125, 1000 } },
         /* no floor at all */
-        {   10,   20,     30,    0, {   10,   20,   0 } },
+        {   10,   20,     30,    0, {   10, 20, 0, 20 } },
     };
 
     for (size_t i = 0; i < LENGTH(rows); i++) {
@@ -69,6 +69,7 @@ test_inherit(void **state)
         ASSERT_ROW(i, got.objects, rows[i].expected.objects);
         ASSERT_ROW(i, got.slots, rows[i].expected.slots);
         ASSERT_ROW(i, got.floor, rows[i].expected.floor);
+        ASSERT_ROW(i, got.then, rows[i].expected.then);
     }
 }
 
@@ -81,24 +82,24 @@ test_basis(void **state)
         bool within_floor;
     } rows[] = {
         /* never forked: upstream's rule */
-        { {    0,    0,   0 },     0,     0,     0, false },
-        { {    0,    0,   0 },     1,     1,     1, false },
-        { {    0,    0,   0 }, 10000, 10000, 10000, false },
+        { {    0, 0, 0, 0 },     0,     0,     0, false },
+        { {    0, 0, 0, 0 },     1,     1,     1, false },
+        { {    0, 0, 0, 0 }, 10000, 10000, 10000, false },
         /* a fresh child: the floor */
-        { { 9000, 9000, 500 },  9000,     0,   500, true },
-        { { 9000, 9100, 500 },  9100,   100,   500, true },
+        { { 9000, 9000, 500, 9000 },  9000,     0,   500, true },
+        { { 9000, 9100, 500, 9100 },  9100,   100,   500, true },
         /* around the floor */
-        { { 9000, 9000, 500 },  9499,   499,   500, true },
-        { { 9000, 9000, 500 },  9500,   500,   500, false },
-        { { 9000, 9000, 500 },  9501,   501,   501, false },
+        { { 9000, 9000, 500, 9000 },  9499,   499,   500, true },
+        { { 9000, 9000, 500, 9000 },  9500,   500,   500, false },
+        { { 9000, 9000, 500, 9000 },  9501,   501,   501, false },
         /* a child that has grown: towards upstream's rule */
-        { { 9000, 9000, 500 }, 900000, 891000, 891000, false },
+        { { 9000, 9000, 500, 9000 }, 900000, 891000, 891000, false },
         /* a heap smaller than its floor has no more slots than it has */
-        { {    9,   10, 500 },    10,     1,    10, true },
-        { {    9,   10, 500 },     0,     0,     0, true },
+        { {    9, 10, 500, 10 },    10,     1,    10, true },
+        { {    9, 10, 500, 10 },     0,     0,     0, true },
         /* inherited pages were given back */
-        { { 9000, 9000, 500 },  8000,     0,   500, true },
-        { { 9000, 9000, 500 },   400,     0,   400, true },
+        { { 9000, 9000, 500, 9000 },  8000,     0,   500, true },
+        { { 9000, 9000, 500, 9000 },   400,     0,   400, true },
     };
 
     for (size_t i = 0; i < LENGTH(rows); i++) {
@@ -112,13 +113,13 @@ static void
 test_min_free(void **state)
 {
     static const struct { struct nursery_inheritance inherited; size_t total; double ratio; size_t free; } rows[] = {
-        { { 9000, 9000, 500 },   9000, 0.20,    100 },
-        { { 9000, 9000, 500 }, 109000, 0.20,  20000 },
-        { { 9000, 9000, 500 }, 109000, 1.00, 100000 },
+        { { 9000, 9000, 500, 9000 },   9000, 0.20,    100 },
+        { { 9000, 9000, 500, 9000 }, 109000, 0.20,  20000 },
+        { { 9000, 9000, 500, 9000 }, 109000, 1.00, 100000 },
         /* never none */
-        { { 9000, 9000,   0 },   9000, 0.20,      1 },
-        { {    3,    3,   4 },      3, 0.20,      1 },
-        { {    0,    0,   0 },      0, 0.20,      1 },
+        { { 9000, 9000, 0, 9000 },   9000, 0.20,      1 },
+        { {    3, 3, 4, 3 },      3, 0.20,      1 },
+        { {    0, 0, 0, 0 },      0, 0.20,      1 },
     };
 
     for (size_t i = 0; i < LENGTH(rows); i++) {
@@ -126,17 +127,38 @@ test_min_free(void **state)
     }
 }
 
+/* Between two full collections the heaps grow by a share of what they inherited. */
+static void
+test_may_grow(void **state)
+{
+    static const struct { size_t total, grown; } rows[] = { { 9000, 0 }, { 9001, 1 }, { 20000, 11000 }, { 8999, 0 }, { 0, 0 } };
+    struct nursery_inheritance inherited = { 8000, 9000, 500, 9000 };
+
+    for (size_t i = 0; i < LENGTH(rows); i++) ASSERT_ROW(i, nursery_grown(&inherited, rows[i].total), rows[i].grown);
+    nursery_marked_fully(&inherited, 10000);
+    assert_int_equal(nursery_grown(&inherited, 10000), 0);
+    assert_int_equal(nursery_grown(&inherited, 10001), 1);
+
+    assert_true(nursery_may_grow(0, 4000));
+    assert_true(nursery_may_grow(999, 4000));
+    assert_false(nursery_may_grow(1000, 4000));
+    assert_false(nursery_may_grow(SIZE_MAX, 4000));
+    /* never forked: upstream's rule */
+    assert_false(nursery_may_grow(0, 0));
+    assert_false(nursery_may_grow(0, 3));
+}
+
 /* A heap within its floor grows until it has what it shall have at least. */
 static void
 test_extension(void **state)
 {
     static const struct { struct nursery_inheritance inherited; size_t total, free, extension; } rows[] = {
-        { { 9000, 9000, 500 }, 9000,   0, 100 },
-        { { 9000, 9000, 500 }, 9000,  99,   1 },
+        { { 9000, 9000, 500, 9000 }, 9000,   0, 100 },
+        { { 9000, 9000, 500, 9000 }, 9000,  99,   1 },
         /* by one at least: it has asked for some */
-        { { 9000, 9000, 500 }, 9000, 100,   1 },
-        { { 9000, 9000, 500 }, 9400, 400,   1 },
-        { {    0,    0,   0 },    0,   0,   1 },
+        { { 9000, 9000, 500, 9000 }, 9000, 100,   1 },
+        { { 9000, 9000, 500, 9000 }, 9400, 400,   1 },
+        { {    0, 0, 0, 0 },    0,   0,   1 },
     };
 
     for (size_t i = 0; i < LENGTH(rows); i++) {
@@ -148,7 +170,7 @@ test_extension(void **state)
 static void
 test_charge(void **state)
 {
-    static const struct nursery_inheritance child = { 9000, 9000, 500 }, other = { 0, 0, 0 };
+    static const struct nursery_inheritance child = { 9000, 9000, 500, 9000 }, other = { 0, 0, 0, 0 };
 
     assert_int_equal(nursery_charge(&child, 102, 1638), 1638);
     assert_int_equal(nursery_charge(&child, 1638, 1638), 1638);
@@ -168,7 +190,7 @@ test_survived(void **state)
     };
 
     for (size_t i = 0; i < LENGTH(rows); i++) {
-        struct nursery_inheritance inherited = { rows[i].objects, 1000, 50 };
+        struct nursery_inheritance inherited = { rows[i].objects, 1000, 50, 1000 };
 
         nursery_survived(&inherited, rows[i].survivors);
         ASSERT_ROW(i, inherited.objects, rows[i].expected);
@@ -265,6 +287,7 @@ main(void)
         cmocka_unit_test(test_inherit),
         cmocka_unit_test(test_basis),
         cmocka_unit_test(test_min_free),
+        cmocka_unit_test(test_may_grow),
         cmocka_unit_test(test_extension),
         cmocka_unit_test(test_charge),
         cmocka_unit_test(test_survived),

@@ -44,6 +44,14 @@ test_due(void **state)
 }
 
 static void
+test_room(void **state)
+{
+    assert_int_equal(seal_room(0), SEAL_ROOM_LEAST);
+    assert_int_equal(seal_room(1000), SEAL_ROOM_LEAST + 2000 * sizeof(void *));
+    assert_true(seal_room(SIZE_MAX) > SIZE_MAX / 4); /* and does not wrap */
+}
+
+static void
 test_switch(void **state)
 {
     static const struct { const char *text; bool good, on; } rows[] = {
@@ -101,6 +109,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mode),
         cmocka_unit_test(test_due),
+        cmocka_unit_test(test_room),
         cmocka_unit_test(test_switch),
         cmocka_unit_test(test_floor),
         cmocka_unit_test(test_spare),

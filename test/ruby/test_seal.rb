@@ -495,6 +495,32 @@ class TestSeal < Minitest::Test
     assert_equal [1, 400_000], numbers(out)
   end
 
+  # Where the preparation might find no memory, the process forks without.
+  def test_a_parent_at_its_memory_limit
+    out = run_ruby(PARENT + <<~'RUBY', env: OFF)
+      kept = big
+      sum = -> { kept.sum { |item| item.is_a?(Item) ? item.value : item.size } }
+      told = sum.call
+      [256, 512, 1024, 4096, 65_536].each do |more|
+        in_child do
+          GC.config(seal: "auto")
+          Process.setrlimit(:AS, File.read("/proc/self/statm").to_i * 4096 + more * 1024, Process::RLIM_INFINITY)
+          pid = fork { exit!(sum.call == told ? 0 : 1) }
+          Process.setrlimit(:AS, Process::RLIM_INFINITY, Process::RLIM_INFINITY)
+          Process.wait(pid)
+          raise $?.inspect unless $?.success?
+          puts GC.stat(:seal_count)
+          in_child { raise "changed" unless sum.call == told }
+          puts GC.stat(:seal_count)
+          verify
+        end
+      end
+    RUBY
+    limited = numbers(out).each_slice(2).to_a
+    assert_equal [[0, 1]] * 3, limited.first(3)
+    assert_equal [1, 1], limited.last
+  end
+
   # The system takes the memory of a child that ends. Each fault copies a page at most,
   # some only fetch one of a file.
   def test_a_child_that_exits_at_once
