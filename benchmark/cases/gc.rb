@@ -7,6 +7,8 @@ class Gc < Benchmark
   METRICS = [
     Metric.new(key: :time, title: "wall time, start of ruby included", unit: "s", better: :less, digits: 2),
     Metric.new(key: :gc_time, title: "GC time", unit: "ms", better: :less, digits: 0),
+    Metric.new(key: :mark_time, title: "of it marking", unit: "ms", better: :less, digits: 0),
+    Metric.new(key: :sweep_time, title: "of it sweeping", unit: "ms", better: :less, digits: 0),
     Metric.new(key: :peak, title: "peak resident memory", unit: "MB", better: :less, digits: 1)
   ].freeze
   # The harness of these programs; this one stands in its place.
@@ -29,8 +31,10 @@ class Gc < Benchmark
 
   def measure(build, kase)
     measured = Measured.run(build, "gc", *kase.arguments)
-    Outcome.new(values: { time: measured.looks["end"].seconds, gc_time: measured.result["gc"]["time"], peak: mb(measured.peak) },
-                raw: raw(measured))
+    gc = measured.result["gc"]
+    # Older rubies tell no parts.
+    parts = { mark_time: gc["marking_time"], sweep_time: gc["sweeping_time"] }.compact
+    Outcome.new(values: { time: measured.looks["end"].seconds, gc_time: gc["time"], peak: mb(measured.peak), **parts }, raw: raw(measured))
   rescue Measured::Failed => e
     e.message.include?("(LoadError)") ? raise(Skip, "a library is missing: #{e.message}") : raise
   end

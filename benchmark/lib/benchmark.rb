@@ -5,8 +5,9 @@ require_relative "measured"
 # What a benchmark is. A subclass in cases/ says in class methods what it
 # measures, and how one run of one case is made.
 class Benchmark
-  # +better+ is :less or :more.
-  Metric = Struct.new(:key, :title, :unit, :better, :digits, keyword_init: true)
+  # +better+ is :less or :more. +alone+: the base has about nothing of it, a ratio
+  # to that says nothing.
+  Metric = Struct.new(:key, :title, :unit, :better, :digits, :alone, keyword_init: true)
   # +needs+ is memory in MB; +arguments+ are the benchmark's own.
   Case = Struct.new(:label, :arguments, :needs, keyword_init: true)
   # +values+: metric's key => { row's label => number }, or a number where the

@@ -5,13 +5,17 @@ require_relative "address_space"
 # Says what the pages of a Ruby process are used for, without its help, so
 # that any ruby can be looked at.
 class PageKinds
-  ALL = ["GC pages", "malloc", "JIT code", "stacks", "files", "anonymous other"].freeze
+  ALL = ["GC pages", "GC metadata", "malloc", "JIT code", "stacks", "files", "anonymous other"].freeze
   # Where the kernel keeps the names of anonymous memory, Ruby gives them.
   NAMES = { /heap_page/ => "GC pages", /yjit|rjit|jit_/i => "JIT code", /fiber|stack/i => "stacks" }.freeze
   # A heap page begins at a multiple of its size, 16 KB at the least.
   ALIGNMENT = 16 * 1024
   LARGEST_HEAP_PAGE = 64 * 1024
   LARGEST_HEAD = 2_048
+  # CowRuby's arenas begin at a multiple of their size with a sign and the bytes of their
+  # head (struct arena).
+  ARENA = 128 * 1024 * 1024
+  ARENA_SIGN = "CowArena".unpack1("Q")
   # The guard below a stack, and the largest stack (the usual `ulimit -s`).
   LARGEST_GUARD = 64 * 1024
   LARGEST_STACK = 8 * 1024 * 1024
@@ -19,6 +23,8 @@ class PageKinds
   def initialize(space)
     @space = space
     @gc_pages = {}
+    @metadata = {}
+    @space.mappings.each { |mapping| find_arenas(mapping) }
     find_gc_pages
     @kinds = @space.mappings.each_with_index.to_h { |mapping, i| [mapping, kind_of(mapping, i)] }
   end
@@ -29,7 +35,9 @@ class PageKinds
   end
 
   def of(address, mapping)
-    @gc_pages[address] ? "GC pages" : @kinds.fetch(mapping)
+    return "GC pages" if @gc_pages[address]
+
+    @metadata[address] ? "GC metadata" : @kinds.fetch(mapping)
   end
 
   private
@@ -58,6 +66,26 @@ class PageKinds
 
   def guard?(mapping)
     mapping && mapping.unnamed? && mapping.rights.start_with?("---") && mapping.size <= LARGEST_GUARD
+  end
+
+  def find_arenas(mapping)
+    return if mapping.file || !mapping.writable?
+
+    first, last = (mapping.first + ARENA - 1) / ARENA, (mapping.last - 1) / ARENA
+    starts = (first..last).to_h { |number| [number * ARENA, arena_at(number * ARENA)] }.compact
+    return if starts.empty?
+
+    @space.each_page(mapping) do |address, _|
+      start = address / ARENA * ARENA
+      head = starts[start] or next
+      (address < start + head ? @metadata : @gc_pages)[address] = true
+    end
+  end
+
+  # The bytes of the head of the arena that begins there; nil where none does.
+  def arena_at(start)
+    sign, head = @space.words(start, 2)
+    head if sign == ARENA_SIGN
   end
 
   # A heap page's first word points to its struct heap_page, which begins with

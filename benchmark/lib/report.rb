@@ -88,7 +88,7 @@ class Report
     base, *others = measured_builds(rows)
     head = ["", base, *others.flat_map { |name| [name, "ratio", "spread"] }]
     body = rows.map do |label, row|
-      [label, number(metric, row[base]), *others.flat_map { |name| [number(metric, row[name]), *ratio(row[base], row[name])] }]
+      [label, number(metric, row[base]), *others.flat_map { |name| [number(metric, row[name]), *ratio(metric.alone ? nil : row[base], row[name])] }]
     end
     synthetic = ", synthetic" if benchmark.synthetic?
     title = "#{benchmark.title}: #{metric.title} (#{metric.unit}, #{metric.better} is better#{synthetic})"

@@ -165,8 +165,13 @@ class Server
 
   # What it said last, or first of an error.
   def complaint
-    lines = logs.select { |file| File.exist?(file) }.flat_map { |file| File.readlines(file) }.map { |line| line.scrub.strip }.reject(&:empty?)
+    lines = written_logs.flat_map { |file| File.readlines(file) }.map { |line| line.scrub.strip }.reject(&:empty?)
     (lines.grep(/error|cannot/i).first(1) + lines.last(1)).uniq.join(" | ")
+  end
+
+  # What the rehearsal says of its end; nil where there was none.
+  def rehearsal
+    written_logs.filter_map { |log| File.binread(log)[/rehearsal: \d+ requests in .*/] }.first
   end
 
   def self.free_port
@@ -180,6 +185,10 @@ class Server
 
   def logs
     [@log]
+  end
+
+  def written_logs
+    logs.select { |file| File.exist?(file) }
   end
 
   def stop_signal

@@ -53,9 +53,13 @@ module ServerMatrix
       ]
     end
 
-    # Each server once.
+    # Each server once, and once rehearsed those that are set up differently.
     def quick
-      AXES[:server].map { |server| usual(app: "rack", server: server) } + [usual, usual(server: "passenger"), usual(app: "rack", measure: :pages)]
+      [
+        *AXES[:server].map { |server| usual(app: "rack", server: server) },
+        *%w[unicorn puma pitchfork passenger].map { |server| usual(app: "rack", server: server, warmup: false, rehearsed: true) },
+        usual, usual(server: "passenger"), usual(app: "rack", measure: :pages)
+      ]
     end
 
     # The axes that were named, the others as usual.

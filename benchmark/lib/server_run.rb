@@ -78,6 +78,7 @@ class ServerRun
 
   def measure(directory)
     @server.start
+    raise Server::Failed, "not rehearsed: #{@server.rehearsal || @server.complaint}" unless rehearsed?
     points = []
     loads = []
     @steps.each_with_index do |step, i|
@@ -86,6 +87,11 @@ class ServerRun
       watch(directory) if i.zero? && @setting.measure == :pages
     end
     { points: points, loads: loads, pages: pages, allocator: @build.allocator["name"] }
+  end
+
+  # As the setting wants it, and without a failure.
+  def rehearsed?
+    !@setting.rehearsed || @server.rehearsal&.then { |text| !text.include?("failed") }
   end
 
   def drive(from, to)

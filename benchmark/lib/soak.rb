@@ -11,8 +11,9 @@ require_relative "wrk"
 class Soak
   Failed = Class.new(StandardError)
   # One round: when it ended (s), what happened in it, the answers, the mean
-  # private memory of a worker (MB), the sum of Pss (MB), the workers.
-  Round = Struct.new(:seconds, :event, :requests, :errors, :excused, :private, :tree, :workers, keyword_init: true)
+  # private memory of a worker (MB), the sum of Pss (MB), the workers. +complaint+: which
+  # errors these were.
+  Round = Struct.new(:seconds, :event, :requests, :errors, :excused, :private, :tree, :workers, :complaint, keyword_init: true)
 
   REQUESTS = 1_000
   QUIET = 2 / 3.0
@@ -91,7 +92,7 @@ class Soak
     seen = @server.look
     workers = seen.select(&:worker)
     Round.new(seconds: (Clock.now - started).round, event: event&.first, requests: result.requests, errors: result.errors,
-              excused: EXCUSED.fetch(event&.first, 0), workers: workers.size,
+              excused: EXCUSED.fetch(event&.first, 0), workers: workers.size, complaint: result.complaint,
               private: mb(workers.sum { |process| process.sample["Private_Dirty"] }) / workers.size, tree: mb(seen.sum { |process| process.sample["Pss"] }))
   end
 

@@ -115,8 +115,8 @@ class SoakCommandLine
   end
 
   def say(kind, round)
-    warn format("[%s, %d:%02d] %.1f MB a worker, %d errors%s", kind.title, *round.seconds.divmod(60), round.private, round.errors,
-                round.event && ", #{round.event}")
+    warn format("[%s, %d:%02d] %.1f MB a worker, %d errors%s%s", kind.title, *round.seconds.divmod(60), round.private, round.errors,
+                round.complaint.to_s.empty? ? "" : " (#{round.complaint})", round.event && ", #{round.event}")
   end
 
   def report(kind, soak, directory)

@@ -97,7 +97,7 @@ class TestPages < Minitest::Test
   end
 
   def test_try
-    out, errors, status = command("pages", "try", RUBY, "--requests", "50", "--json")
+    out, errors, status = command("pages", "try", RUBY, "--requests", "1000", "--json")
     skip errors if errors.match?(/may not read process/)
     assert_predicate status, :success?, errors
     result = JSON.parse(out)
@@ -107,6 +107,7 @@ class TestPages < Minitest::Test
 
     lost = result["pages"].values.sum { |page| page["lost"] }
     assert_in_delta lost, result["first_writers"].sum { |writer| writer["mb"] }, 0.1
+    # What a worker writes as it starts, before the record, is unknown: 0.9 MB whatever it serves.
     known = result["first_writers"].reject { |writer| writer["function"] == "unknown" }
     assert_operator known.sum { |writer| writer["mb"] }, :>, lost / 3
   end

@@ -14,7 +14,8 @@ class TestReport < Minitest::Test
     def self.charts(_samples) = []
     def self.metrics
       [Benchmark::Metric.new(key: :memory, title: "memory", unit: "MB", better: :less, digits: 1),
-       Benchmark::Metric.new(key: :speed, title: "speed", unit: "1/s", better: :more, digits: 0)]
+       Benchmark::Metric.new(key: :speed, title: "speed", unit: "1/s", better: :more, digits: 0),
+       Benchmark::Metric.new(key: :extra, title: "what comes on top", unit: "MB", better: :less, digits: 1, alone: true)]
     end
   end
   Finished = Struct.new(:samples, :omissions)
@@ -48,6 +49,11 @@ class TestReport < Minitest::Test
     TEXT
     assert_includes speed, "(1/s, more is better, synthetic)"
     assert_includes speed, "a case    100  100   1.00  0.90 to 1.10"
+  end
+
+  def test_a_metric_without_a_ratio
+    extra, = report([sample("stock", 1, { extra: 0.1 }), sample("cow", 1, { extra: 3.0 })]).tables
+    assert_equal [["a case", "0.1", "3.0", "-", "-"]], extra.rows
   end
 
   def test_markdown_escapes

@@ -62,6 +62,7 @@ class TestRun < Minitest::Test
 
   # An interrupt ends the observer and all it started.
   def test_interrupt_leaves_no_process_behind
+    before = trap(:INT, "DEFAULT") # a job in the background ignores it, and so does what it starts
     Dir.mktmpdir do |directory|
       errors_out, errors_in = IO.pipe
       pid = Process.spawn(RbConfig.ruby, File.join(BENCHMARK, "run"), "--ruby", "one=#{RUBY}", "--no-glibc", "--only", "fork_requests",
@@ -76,6 +77,8 @@ class TestRun < Minitest::Test
       assert_match(/interrupted/, errors_out.read)
       Memory.each_process { |left, *| refute_includes family, left }
     end
+  ensure
+    trap(:INT, before)
   end
 
   def test_a_program_that_fails_hangs_or_talks_nonsense_is_stopped_and_named

@@ -22,6 +22,7 @@ class TestServerMatrix < Minitest::Test
 
   def test_quick_has_every_server
     assert_equal Server.all.map(&:title).sort, ServerMatrix.quick.map(&:server).uniq.sort
+    assert_empty %w[unicorn puma pitchfork passenger] - ServerMatrix.quick.select(&:rehearsed).map(&:server)
   end
 
   def test_named_axes_leave_the_others_as_usual

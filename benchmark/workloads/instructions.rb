@@ -1,0 +1,27 @@
+# frozen_string_literal: true
+
+# What callgrind counts: a heap is made, then the same is done to it +times+ times. Two
+# runs that differ in +times+ differ by nothing else. Talks with nobody.
+what, objects, times = ARGV[0], *ARGV[1, 2].map(&:to_i)
+
+Pair = Struct.new(:left, :right)
+
+def pairs(number, order)
+  all = Array.new(number) { Pair.new }
+  order.each_with_index { |at, i| all[i].left = all[at] }
+  all.each_with_index { |pair, i| pair.right = all[(i + 1) % number] }
+end
+
+random = Random.new(1)
+work = -> { GC.start }
+kept = case what
+       when "mark, in order" then pairs(objects, 0...objects)
+       when "mark, at random" then pairs(objects, (0...objects).to_a.shuffle(random: random))
+       when "mark, strings in a hash" then (0...objects).to_h { |i| ["key #{i}", "a value that is not embedded in its slot at all, for it is long #{i}"] }
+       when "allocate and sweep"
+         work = -> { objects.times { Object.new } }
+         []
+       end
+3.times { GC.start }
+times.times { work.call }
+kept.size # still needed
