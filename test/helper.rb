@@ -38,6 +38,11 @@ module CowTest
     end
   end
 
+  # The whole numbers that a script printed.
+  def numbers(out)
+    out.split.map { |word| Integer(word) }
+  end
+
   # Ruby source for scripts: private_dirty(pid) gives the KB that a process
   # has for itself alone, as the kernel counts them.
   PRIVATE_DIRTY = <<~'RUBY'

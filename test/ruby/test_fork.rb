@@ -52,6 +52,24 @@ class TestFork < Minitest::Test
     assert_equal "sound " * 5, out.chomp
   end
 
+  # Ractors that wait for a processor when the parent forks do not wait in the child: its
+  # timer must not look for them a hundred times a second.
+  def test_a_child_does_not_wake_for_the_parents_ractors
+    out = run_ruby(IN_CHILD + <<~'RUBY', options: ["-W0"])
+      20.times { Ractor.new { loop { 1_000.times(&:to_s) } } }
+      sleep 0.3
+      switches = -> { Dir["/proc/self/task/*/status"].sum { |file| File.read(file)[/^voluntary_ctxt_switches:\s*(\d+)/, 1].to_i } }
+      in_child do
+        Thread.new {}.join
+        before = switches.call
+        sleep 1
+        puts switches.call - before
+      end
+      exit!(0)
+    RUBY
+    assert_operator numbers(out).first, :<=, 20
+  end
+
   # A fork that the limit of processes forbids is tried again every second; in
   # between nobody is kept waiting.
   def test_fork_that_fails_at_first

@@ -38,10 +38,6 @@ class TestNursery < Minitest::Test
   # (test_seal).
   OPEN = { "RUBY_GC_SEAL" => "off" }.freeze
 
-  def numbers(out)
-    out.split.map { |word| Integer(word) }
-  end
-
   def test_child_does_not_grow_by_what_it_inherited
     script = PARENT + "kept = big\nin_child { puts serve.join(' ') }\nkept.size"
     grown, minor, major = numbers(run_ruby(script))

@@ -24,10 +24,6 @@ class TestSeal < Minitest::Test
   RUBY
   OFF = { "RUBY_GC_SEAL" => "off" }.freeze
 
-  def numbers(out)
-    out.split.map { |word| Integer(word) }
-  end
-
   def on_and_off(script)
     [{}, OFF].map { |env| numbers(run_ruby(PARENT + script, env: env)) }
   end
