@@ -244,6 +244,27 @@ class TestSeal < Minitest::Test
     assert_equal [0, 100], [in_parent, weak_in_parent]
   end
 
+  # What a finalizer makes while the heap is prepared is young, and so are the collections
+  # that it causes ordinary ones: no name of a symbol gets lost, nothing young is sealed.
+  def test_finalizers_that_collect_in_a_warmup
+    run_ruby(PARENT + <<~'RUBY')
+      kept = big
+      made = []
+      done = proc do
+        20.times { made << Array.new(200) { |i| "sym #{made.size} #{i}".to_sym; [Object.new] } }
+        30_000.times { +"x" }
+      end
+      2.times { 10.times { ObjectSpace.define_finalizer(Object.new, done) } }
+      Process.warmup
+      raise "not called" if made.size < 200
+      verify
+      5.times { 100_000.times { "a" + "b" }; GC.start(full_mark: false) }
+      verify
+      in_child { GC.start; verify; made.flatten.each(&:hash) }
+      kept.size
+    RUBY
+  end
+
   # Both see all objects.
   def test_each_object
     out = run_ruby(PARENT + <<~'RUBY')
