@@ -101,7 +101,7 @@ struct arena_space {
 #define ARENA_NUMBERS ((size_t)1 << (ARENA_ADDRESS_BITS - ARENA_LOG))
 
 /* A bit for each arena that there can be; 256 KB, of which a few OS pages are used. */
-static uint64_t arena_table[((size_t)1 << ((UINTPTR_MAX > 0xffffffffu ? 48 : 32) - ARENA_LOG)) / 64];
+static uint64_t arena_table[ARENA_NUMBERS / 64];
 
 /* ---- from an address to what is known of it */
 
