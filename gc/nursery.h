@@ -18,7 +18,8 @@
  *     floor of a heap = max(its share of floor, floor / 8)
  *     basis = min(total, max(own, floor))
  *
- * so that
+ * of which a heap keeps its ratio free, but not more slots than twice the objects it
+ * made between the last two collections. So that
  *
  *     never forked:         objects = 0,     basis = total    upstream's rule
  *     small parent:         slots <= floor:  as if never forked
@@ -34,8 +35,9 @@
  * nursery_basis and nursery_min_free (wherever a ratio is applied),
  * nursery_within_floor, nursery_grown, nursery_may_grow, nursery_extension and
  * nursery_charge (when a heap has to grow), nursery_marked_fully (at the end of a full
- * marking), nursery_survived (at the end of a sweep), nursery_holes (when pages are
- * given back), nursery_switch (RUBY_GC_FORK_NURSERY).
+ * marking), nursery_survived and nursery_swept (at the end of a sweep), nursery_pools
+ * (for a page that is swept), nursery_holes (when pages are given back), nursery_switch
+ * (RUBY_GC_FORK_NURSERY).
  *
  * Who writes this memory after a fork: the child, a few words a heap in its
  * objspace, at the fork and when inherited objects die. Nothing lies in pages
@@ -72,6 +74,16 @@
 # define NURSERY_INHERITED_PER_GROWTH 4
 #endif
 
+/* Free slots for each object that was made between the last two collections, at most. */
+#ifndef NURSERY_DEMAND
+# define NURSERY_DEMAND 2
+#endif
+
+/* One in so many of them is forgotten with each collection. */
+#ifndef NURSERY_DEMAND_FORGOTTEN
+# define NURSERY_DEMAND_FORGOTTEN 8
+#endif
+
 /* A heap's floor is at least the whole floor divided by this. */
 #ifndef NURSERY_HEAP_SHARES
 # define NURSERY_HEAP_SHARES 8
@@ -88,6 +100,8 @@ struct nursery_inheritance {
     size_t slots;   /* slots of inherited pages */
     size_t floor;   /* of this heap */
     size_t then;    /* slots at the fork, or when a full collection was last made */
+    size_t allocated; /* objects that the heap had ever made, when it was swept last */
+    size_t demand;  /* free slots it is worth at most to have; 0: not known yet */
 };
 
 /* Slots of all heaps to which the ratios apply at least.
@@ -108,7 +122,7 @@ nursery_floor(size_t least, size_t inherited_slots, double min_ratio)
 static inline struct nursery_inheritance
 nursery_inherit(size_t objects, size_t slots, size_t all_slots, size_t floor)
 {
-    struct nursery_inheritance inherited = { 0, 0, 0, 0 };
+    struct nursery_inheritance inherited = { 0 };
 
     if (all_slots <= floor || slots == 0) return inherited;
 
@@ -150,7 +164,25 @@ nursery_min_free(const struct nursery_inheritance *inherited, size_t total, doub
 {
     size_t slots = (size_t)(nursery_basis(inherited, total) * min_ratio);
 
+    if (inherited->demand > 0 && slots > inherited->demand) slots = inherited->demand;
     return slots > 0 ? slots : 1;
+}
+
+/* A heap is swept that has made +allocated+ objects so far: until it is swept next it will
+ * hardly make twice as many as since it was last. Where that was just now (GC.start, or a
+ * minor collection that a full one follows), a little less than was said then. A heap of
+ * big slots has as many of them by the ratios as others, but a child may make few such
+ * objects. */
+static inline void
+nursery_swept(struct nursery_inheritance *inherited, size_t allocated)
+{
+    size_t made = allocated - inherited->allocated;
+
+    if (inherited->floor == 0) return;
+    inherited->allocated = allocated;
+    made = made < SIZE_MAX / NURSERY_DEMAND ? made * NURSERY_DEMAND + 1 : SIZE_MAX;
+    size_t before = inherited->demand - inherited->demand / NURSERY_DEMAND_FORGOTTEN;
+    inherited->demand = made > before ? made : before;
 }
 
 /* Is the heap within its floor? Then it may grow without a full GC first: that
@@ -211,6 +243,16 @@ static inline void
 nursery_survived(struct nursery_inheritance *inherited, size_t survivors)
 {
     if (inherited->objects > survivors) inherited->objects = survivors;
+}
+
+/* Is a swept page with +free+ free slots put aside for a coming incremental marking? So is
+ * each page of a heap until +most+ slots are. A child puts aside no more than its heap
+ * will make use of: +most+ slots of 640 bytes are as much memory as all its others. */
+static inline bool
+nursery_pools(const struct nursery_inheritance *inherited, size_t pooled, size_t free_slots, size_t most)
+{
+    if (inherited->floor == 0 || inherited->demand == 0 || inherited->demand >= most) return pooled < most;
+    return pooled + free_slots <= inherited->demand;
 }
 
 /* Slots of inherited pages that no inherited object takes. They are free or

@@ -5,7 +5,7 @@
  * os: the calls to the system that the collector's memory needs. Tests put their own
  * in place of +os+: a system that has no memory left, or that forbids a call.
  *
- * Entry points: os_reserve, os_commit, os_give_back, os_release, os_name.
+ * Entry points: os_reserve, os_commit, os_give_back, os_release, os_name; os_take.
  *
  * Addresses and sizes are multiples of the OS page. All but os_reserve give whether the
  * system did it; errno is the system's.
@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -162,6 +163,20 @@ os_reserve(size_t size, size_t alignment)
     return memory + before;
 }
 
+/* Memory of the process's own that is given back by os_release alone; it reads as zero.
+ * Gives NULL where there is none. */
+static inline void *
+os_take(size_t size)
+{
+#if COW_HAS_MMAP
+    void *memory = os->map(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    return memory == MAP_FAILED ? NULL : memory;
+#else
+    return calloc(1, size);
+#endif
+}
+
 /* Lets reserved memory be read and written. It reads as zero until then. */
 static inline bool
 os_commit(void *memory, size_t size)
@@ -177,11 +192,16 @@ os_give_back(void *memory, size_t size)
     return os->advise(memory, size, MADV_DONTNEED) == 0;
 }
 
-/* Ends a reservation, or a part of one. */
+/* Ends a reservation, or a part of one, or gives back what os_take gave. */
 static inline bool
 os_release(void *memory, size_t size)
 {
+#if COW_HAS_MMAP
     return os->unmap(memory, size) == 0;
+#else
+    free(memory);
+    return true;
+#endif
 }
 
 /* Names it in /proc/PID/maps, where the kernel can. +name+ must stay. */

@@ -99,7 +99,7 @@ class SoakCommandLine
       warn "skipped: #{kind.title}: #{missing}"
       return true
     end
-    directory = File.join(@place, "soak", "#{kind.title}-#{@app.name}-#{@build.name}")
+    directory = File.join(@place, "soak", "#{kind.title}-#{@app.name}#{"-oob_gc" if @settings[:oob_gc]}-#{@build.name}")
     FileUtils.rm_rf(directory)
     server = kind.new(@app, @build, directory, @settings)
     server.start

@@ -17,6 +17,10 @@
     if (got_ != expected_) fail_msg("row %zu: " #got " is %zu, not %zu", (row), got_, expected_); \
 } while (0)
 
+/* What a heap inherited, its first full collection yet to come. */
+#define INHERITED(objects, slots, floor) { objects, slots, floor, slots, 0, 0 }
+#define CHILD INHERITED(9000, 9000, 500)
+
 static void
 test_floor(void **state)
 {
@@ -46,22 +50,22 @@ test_inherit(void **state)
 {
     static const struct { size_t objects, slots, all, floor; struct nursery_inheritance expected; } rows[] = {
         /* a parent no bigger than the floor: as if never forked */
-        {    0,    0,      0, 1000, {   0, 0, 0, 0 } },
-        {  900, 1000,   1000, 1000, {   0, 0, 0, 0 } },
-        {  900, 1000,    999, 1000, {   0, 0, 0, 0 } },
-        {  900, 1000,   1001, 1000, { 900, 1000, 999, 1000 } },
+        {    0,    0,      0, 1000, INHERITED(0, 0, 0) },
+        {  900, 1000,   1000, 1000, INHERITED(0, 0, 0) },
+        {  900, 1000,    999, 1000, INHERITED(0, 0, 0) },
+        {  900, 1000,   1001, 1000, INHERITED(900, 1000, 999) },
         /* a heap without pages inherits nothing */
-        {    0,    0,  10000, 1000, {   0, 0, 0, 0 } },
+        {    0,    0,  10000, 1000, INHERITED(0, 0, 0) },
         /* shares of the floor */
-        { 5000, 5000,  10000, 1000, { 5000, 5000, 500, 5000 } },
-        { 7000, 8000,  10000, 1000, { 7000, 8000, 800, 8000 } },
-        { 1250, 1250,  10000, 1000, { 1250, 1250, 125, 1250 } },
-        {    9,   10,  10000, 1000, {    9, 10, 125, 10 } },
+        { 5000, 5000,  10000, 1000, INHERITED(5000, 5000, 500) },
+        { 7000, 8000,  10000, 1000, INHERITED(7000, 8000, 800) },
+        { 1250, 1250,  10000, 1000, INHERITED(1250, 1250, 125) },
+        {    9,   10,  10000, 1000, INHERITED(9, 10, 125) },
         /* counts that are off (several Ractors) never give more objects than slots */
-        { 1001, 1000,  10000, 1000, { 1000, 1000, 125, 1000 } },
-        { SIZE_MAX, 1000, 10000, 1000, { 1000, 1000, 125, 1000 } },
+        { 1001, 1000,  10000, 1000, INHERITED(1000, 1000, 125) },
+        { SIZE_MAX, 1000, 10000, 1000, INHERITED(1000, 1000, 125) },
         /* no floor at all */
-        {   10,   20,     30,    0, {   10, 20, 0, 20 } },
+        {   10,   20,     30,    0, INHERITED(10, 20, 0) },
     };
 
     for (size_t i = 0; i < LENGTH(rows); i++) {
@@ -82,24 +86,24 @@ test_basis(void **state)
         bool within_floor;
     } rows[] = {
         /* never forked: upstream's rule */
-        { {    0, 0, 0, 0 },     0,     0,     0, false },
-        { {    0, 0, 0, 0 },     1,     1,     1, false },
-        { {    0, 0, 0, 0 }, 10000, 10000, 10000, false },
+        { INHERITED(0, 0, 0),     0,     0,     0, false },
+        { INHERITED(0, 0, 0),     1,     1,     1, false },
+        { INHERITED(0, 0, 0), 10000, 10000, 10000, false },
         /* a fresh child: the floor */
-        { { 9000, 9000, 500, 9000 },  9000,     0,   500, true },
-        { { 9000, 9100, 500, 9100 },  9100,   100,   500, true },
+        { CHILD,  9000,     0,   500, true },
+        { INHERITED(9000, 9100, 500),  9100,   100,   500, true },
         /* around the floor */
-        { { 9000, 9000, 500, 9000 },  9499,   499,   500, true },
-        { { 9000, 9000, 500, 9000 },  9500,   500,   500, false },
-        { { 9000, 9000, 500, 9000 },  9501,   501,   501, false },
+        { CHILD,  9499,   499,   500, true },
+        { CHILD,  9500,   500,   500, false },
+        { CHILD,  9501,   501,   501, false },
         /* a child that has grown: towards upstream's rule */
-        { { 9000, 9000, 500, 9000 }, 900000, 891000, 891000, false },
+        { CHILD, 900000, 891000, 891000, false },
         /* a heap smaller than its floor has no more slots than it has */
-        { {    9, 10, 500, 10 },    10,     1,    10, true },
-        { {    9, 10, 500, 10 },     0,     0,     0, true },
+        { INHERITED(9, 10, 500),    10,     1,    10, true },
+        { INHERITED(9, 10, 500),     0,     0,     0, true },
         /* inherited pages were given back */
-        { { 9000, 9000, 500, 9000 },  8000,     0,   500, true },
-        { { 9000, 9000, 500, 9000 },   400,     0,   400, true },
+        { CHILD,  8000,     0,   500, true },
+        { CHILD,   400,     0,   400, true },
     };
 
     for (size_t i = 0; i < LENGTH(rows); i++) {
@@ -113,13 +117,13 @@ static void
 test_min_free(void **state)
 {
     static const struct { struct nursery_inheritance inherited; size_t total; double ratio; size_t free; } rows[] = {
-        { { 9000, 9000, 500, 9000 },   9000, 0.20,    100 },
-        { { 9000, 9000, 500, 9000 }, 109000, 0.20,  20000 },
-        { { 9000, 9000, 500, 9000 }, 109000, 1.00, 100000 },
+        { CHILD,   9000, 0.20,    100 },
+        { CHILD, 109000, 0.20,  20000 },
+        { CHILD, 109000, 1.00, 100000 },
         /* never none */
-        { { 9000, 9000, 0, 9000 },   9000, 0.20,      1 },
-        { {    3, 3, 4, 3 },      3, 0.20,      1 },
-        { {    0, 0, 0, 0 },      0, 0.20,      1 },
+        { INHERITED(9000, 9000, 0),   9000, 0.20,      1 },
+        { INHERITED(3, 3, 4),      3, 0.20,      1 },
+        { INHERITED(0, 0, 0),      0, 0.20,      1 },
     };
 
     for (size_t i = 0; i < LENGTH(rows); i++) {
@@ -127,12 +131,45 @@ test_min_free(void **state)
     }
 }
 
+/* A child's heap is worth no more free slots than it will use. */
+static void
+test_demand(void **state)
+{
+    struct nursery_inheritance never = INHERITED(0, 0, 0), child = { .floor = 10000, .slots = 1000000, .objects = 1000000, .allocated = 500 };
+    const size_t total = 1100000;
+
+    nursery_swept(&never, 7);
+    assert_int_equal(never.allocated + never.demand, 0);
+    assert_true(nursery_pools(&never, 1023, 5000, 1024));
+    assert_false(nursery_pools(&never, 1024, 1, 1024));
+
+    size_t by_ratio = nursery_min_free(&child, total, 0.2);
+    assert_int_equal(by_ratio, 20000);
+    assert_true(nursery_pools(&child, 0, 90, 1024));
+    nursery_swept(&child, 500);
+    assert_int_equal(nursery_min_free(&child, total, 0.2), 1);
+    assert_false(nursery_pools(&child, 0, 2, 1024));
+    nursery_swept(&child, 600);
+    assert_int_equal(nursery_min_free(&child, total, 0.2), 201);
+    assert_true(nursery_pools(&child, 0, 90, 1024));
+    assert_true(nursery_pools(&child, 111, 90, 1024));
+    assert_false(nursery_pools(&child, 112, 90, 1024));
+    nursery_swept(&child, 1000000);
+    assert_int_equal(nursery_min_free(&child, total, 0.2), by_ratio);
+    assert_true(nursery_pools(&child, 1023, 5000, 1024));
+    assert_false(nursery_pools(&child, 1024, 1, 1024));
+    nursery_swept(&child, 1000000);
+    assert_int_equal(child.demand, 1998801 - 1998801 / 8);
+    nursery_swept(&child, 999999); /* what other Ractors count may be lost */
+    assert_int_equal(nursery_min_free(&child, total, 0.2), by_ratio);
+}
+
 /* Between two full collections the heaps grow by a share of what they inherited. */
 static void
 test_may_grow(void **state)
 {
     static const struct { size_t total, grown; } rows[] = { { 9000, 0 }, { 9001, 1 }, { 20000, 11000 }, { 8999, 0 }, { 0, 0 } };
-    struct nursery_inheritance inherited = { 8000, 9000, 500, 9000 };
+    struct nursery_inheritance inherited = INHERITED(8000, 9000, 500);
 
     for (size_t i = 0; i < LENGTH(rows); i++) ASSERT_ROW(i, nursery_grown(&inherited, rows[i].total), rows[i].grown);
     nursery_marked_fully(&inherited, 10000);
@@ -153,12 +190,12 @@ static void
 test_extension(void **state)
 {
     static const struct { struct nursery_inheritance inherited; size_t total, free, extension; } rows[] = {
-        { { 9000, 9000, 500, 9000 }, 9000,   0, 100 },
-        { { 9000, 9000, 500, 9000 }, 9000,  99,   1 },
+        { CHILD, 9000,   0, 100 },
+        { CHILD, 9000,  99,   1 },
         /* by one at least: it has asked for some */
-        { { 9000, 9000, 500, 9000 }, 9000, 100,   1 },
-        { { 9000, 9000, 500, 9000 }, 9400, 400,   1 },
-        { {    0, 0, 0, 0 },    0,   0,   1 },
+        { CHILD, 9000, 100,   1 },
+        { CHILD, 9400, 400,   1 },
+        { INHERITED(0, 0, 0),    0,   0,   1 },
     };
 
     for (size_t i = 0; i < LENGTH(rows); i++) {
@@ -170,7 +207,7 @@ test_extension(void **state)
 static void
 test_charge(void **state)
 {
-    static const struct nursery_inheritance child = { 9000, 9000, 500, 9000 }, other = { 0, 0, 0, 0 };
+    static const struct nursery_inheritance child = CHILD, other = INHERITED(0, 0, 0);
 
     assert_int_equal(nursery_charge(&child, 102, 1638), 1638);
     assert_int_equal(nursery_charge(&child, 1638, 1638), 1638);
@@ -190,7 +227,7 @@ test_survived(void **state)
     };
 
     for (size_t i = 0; i < LENGTH(rows); i++) {
-        struct nursery_inheritance inherited = { rows[i].objects, 1000, 50, 1000 };
+        struct nursery_inheritance inherited = INHERITED(rows[i].objects, 1000, 50);
 
         nursery_survived(&inherited, rows[i].survivors);
         ASSERT_ROW(i, inherited.objects, rows[i].expected);
@@ -287,6 +324,7 @@ main(void)
         cmocka_unit_test(test_inherit),
         cmocka_unit_test(test_basis),
         cmocka_unit_test(test_min_free),
+        cmocka_unit_test(test_demand),
         cmocka_unit_test(test_may_grow),
         cmocka_unit_test(test_extension),
         cmocka_unit_test(test_charge),

@@ -74,6 +74,22 @@ class TestNursery < Minitest::Test
     assert_operator major, :<=, 3
   end
 
+  # Free slots of a size that a child hardly uses, and a store of them for incremental
+  # marking, would be most of its memory: a page holds a hundred.
+  def test_heaps_that_a_child_hardly_uses
+    grown, collections = numbers(run_ruby(PARENT + <<~'RUBY'))
+      kept = big, Array.new(2_000) { [0] * 75 }
+      in_child do
+        pages, count = GC.stat_heap(4, :heap_eden_pages), GC.count
+        500_000.times { |i| i % 50_000 == 0 ? Array.new(70) : Object.new }
+        puts GC.stat_heap(4, :heap_eden_pages) - pages, GC.count - count
+      end
+      kept.size
+    RUBY
+    assert_operator collections, :>=, 5
+    assert_operator grown, :<=, 2, "pages of slots of 640 bytes, for 10 objects"
+  end
+
   def test_parent_is_not_changed
     script = PARENT + <<~'RUBY'
       kept = big
@@ -108,8 +124,9 @@ class TestNursery < Minitest::Test
         3_000_000.times { |i| own << Object.new; Object.new }
         collections = GC.count - before
         GC.start
-        stat = GC.stat
-        puts collections, room(stat) * 100 / (stat[:heap_available_slots] + stat[:heap_allocatable_slots])
+        made, count = GC.stat(:total_allocated_objects), GC.count
+        Object.new until GC.count >= count + 4
+        puts collections, (GC.stat(:total_allocated_objects) - made) / 4 * 100 / GC.stat(:heap_available_slots)
         own.size
       end
       kept.size
@@ -119,7 +136,8 @@ class TestNursery < Minitest::Test
     # It starts from a far smaller heap, of 16,384 free slots: each step takes it two thirds
     # further at the price of some minor collections.
     assert_operator collections, :<=, collections_upstream * 2 + 14
-    assert_operator room, :>=, 15, "percent of the slots are free or allowed"
+    # What is free just after a collection depends on where in its round GC.start came.
+    assert_operator room, :>=, 20, "percent of the slots are filled between two collections"
   end
 
   # What a child keeps is no reason to mark all that it inherited, before that is a
