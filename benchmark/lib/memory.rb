@@ -54,12 +54,20 @@ module Memory
     found
   end
 
-  # Yields number, parent and group of each process that has not ended.
-  def self.each_process
+  # Members of a process group that have ended, and that this process is to wait for.
+  def self.ended(number)
+    found = []
+    each_process(ended: true) { |process, parent, group| found << process if group == number && parent == Process.pid }
+    found
+  end
+
+  # Yields number, parent and group of each process that has not ended, or that has and was
+  # not waited for.
+  def self.each_process(ended: false)
     Dir.children("/proc").grep(/\A\d+\z/).each do |entry|
       # The name, in brackets, may hold anything.
       state, parent, group = File.read("/proc/#{entry}/stat").rpartition(")").last.split
-      yield entry.to_i, parent.to_i, group.to_i unless state == "Z"
+      yield entry.to_i, parent.to_i, group.to_i if (state == "Z") == ended
     rescue Errno::ENOENT, Errno::ESRCH
       next
     end

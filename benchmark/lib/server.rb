@@ -144,6 +144,13 @@ class Server
   SET_CHILD_SUBREAPER = 36
   private_constant :SET_CHILD_SUBREAPER
 
+  # Waits for orphans that have ended: since Server.adopt nobody else does, and a master
+  # that looks for a worker it is not the parent of (Puma's with fork_worker, when worker 0
+  # was killed) would take it for alive for ever.
+  def reap
+    Memory.ended(@group).each { |pid| Process.wait(pid, Process::WNOHANG) unless pid == @pid }
+  end
+
   # Politely first; what is left after that is killed.
   def stop
     return unless @pid

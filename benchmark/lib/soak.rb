@@ -125,6 +125,7 @@ class Soak
     until yield
       raise Failed, "no #{what} after #{BACK} s: #{@server.complaint}" if Clock.now > deadline
 
+      @server.reap
       sleep 0.1
     end
   end

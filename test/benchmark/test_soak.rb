@@ -3,6 +3,7 @@
 require_relative "helper"
 BenchmarkTest.load("lib/soak")
 BenchmarkTest.load("lib/soak_cli")
+require "open3"
 require "tmpdir"
 
 class TestSoak < Minitest::Test
@@ -37,6 +38,30 @@ class TestSoak < Minitest::Test
   def test_errors_of_a_killed_worker_are_excused_and_no_others
     assert_equal 0, soak([1.0] * 3, errors: 4, excused: 4).errors
     assert_equal 6, soak([1.0] * 3, errors: 6, excused: 4).errors
+  end
+
+  # In a process of its own: it adopts orphans from then on.
+  def test_orphans_that_ended_are_waited_for_and_the_master_is_not
+    script = <<~'RUBY'
+      abort "skipped" unless Server.adopt
+      out, inn = IO.pipe
+      master = Process.spawn(RbConfig.ruby, "-e", <<~'MASTER', pgroup: true, out: inn)
+        Process.wait(fork { puts Process.spawn("true") })
+        $stdout.flush
+      MASTER
+      orphan = out.gets.to_i
+      server = Server.allocate
+      server.instance_variable_set(:@pid, master)
+      server.instance_variable_set(:@group, master)
+      ended = ->(pid) { File.read("/proc/#{pid}/stat").rpartition(")").last.split.first == "Z" }
+      sleep 0.01 until ended[master] && ended[orphan]
+      server.reap
+      puts File.exist?("/proc/#{orphan}"), Process.wait(master) == master
+    RUBY
+    out, status = Open3.capture2e(RbConfig.ruby, "-r#{File.expand_path("../../benchmark/lib/soak", __dir__)}", "-rrbconfig", "-e", script)
+    skip "no orphans are adopted" if out == "skipped\n"
+    assert status.success?, out
+    assert_equal "false\ntrue\n", out
   end
 
   # From the files of soaks that were made.
