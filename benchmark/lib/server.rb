@@ -115,7 +115,7 @@ class Server
   end
 
   def parent(pid)
-    File.read("/proc/#{pid}/stat").rpartition(")").last.split[1].to_i
+    stat(pid)[1].to_i
   rescue Errno::ENOENT, Errno::ESRCH
     nil
   end
@@ -234,13 +234,23 @@ class Server
 
   # utime, stime, cutime and cstime of proc(5).
   def ticks(pid)
-    File.read("/proc/#{pid}/stat").rpartition(")").last.split[11, 4].sum(&:to_i)
+    stat(pid)[11, 4].sum(&:to_i)
   rescue Errno::ENOENT, Errno::ESRCH
     0
   end
 
+  # When it was started, in ticks since the machine was.
+  def started(pid)
+    stat(pid)[19].to_i
+  end
+
+  # The fields after the name.
+  def stat(pid)
+    File.read("/proc/#{pid}/stat").rpartition(")").last.split
+  end
+
   def alive?(pid)
-    !File.read("/proc/#{pid}/stat").rpartition(")").last.lstrip.start_with?("Z")
+    stat(pid).first != "Z"
   rescue Errno::ENOENT, Errno::ESRCH
     false
   end

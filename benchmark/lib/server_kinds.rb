@@ -109,6 +109,16 @@ class ApachePassenger < Server
     Apache.missing("mod_passenger.so", "mod_env.so") || ("passenger is not installed (Debian package passenger)" unless File.exist?(ROOT))
   end
 
+  # One worker has answered PassengerPreStart, without which there were none: another one
+  # takes its place, so that nobody has served a request.
+  def start
+    super
+    asked = workers.min_by { |pid| [started(pid), pid] }
+    signal(:KILL, asked)
+    wait("worker in place of one that was killed", START) { (workers - [asked]).size == WORKERS }
+    settle
+  end
+
   # Apache itself: it was started first here.
   def front
     pid

@@ -24,6 +24,7 @@ class ServerReport < Report
     [:p50, "median latency", "ms", :less, 1],
     [:p99, "99th percentile of latency", "ms", :less, 1],
     [:growth, "private dirty memory of a worker on the way", "MB", :less, 1],
+    [:spread, "from the worker with the least to the one with the most, before the first request", "MB", :less, 2],
     [:lost_gc, "inherited and lost by one worker: GC pages", "MB", :less, 1],
     [:lost_malloc, "inherited and lost by one worker: malloc", "MB", :less, 1],
     [:own, "one worker's own: all kinds", "MB", :less, 1],
@@ -58,7 +59,7 @@ class ServerReport < Report
     growth = run["points"].to_h { |point| ["#{setting.label}, after #{point["requests"]}", private_of(point)] }
     { private: { "#{setting.label}, after #{last["requests"]}" => private_of(last) }, growth: growth,
       tree: mb(last["processes"].sum { |process| process["Pss"] }), rate: load["rate"], p50: load["p50"], p99: load["p99"],
-      cpu: cpu_of(run["loads"]) }.compact
+      cpu: cpu_of(run["loads"]), spread: spread_of(run["points"].first) }.compact
   end
 
   def self.page_values(kinds)
@@ -75,8 +76,18 @@ class ServerReport < Report
 
   # Of a worker, in the mean.
   def self.private_of(point)
-    workers = point["processes"].select { |process| process["worker"] }
-    mb(workers.sum { |worker| worker["Private_Dirty"] }.fdiv(workers.size))
+    sizes = private_sizes(point)
+    sizes.sum.fdiv(sizes.size)
+  end
+
+  # nil where requests were served before it was looked.
+  def self.spread_of(point)
+    private_sizes(point).minmax.reverse.reduce(:-) if point["requests"].zero?
+  end
+
+  # Megabytes.
+  def self.private_sizes(point)
+    point["processes"].select { |process| process["worker"] }.map { |worker| mb(worker["Private_Dirty"]) }
   end
 
   def self.mb(kilobytes)

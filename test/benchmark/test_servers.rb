@@ -55,7 +55,10 @@ class TestServerReport < Minitest::Test
   end
 
   def curve(build, private_dirty)
-    points = [0, 100].map { |requests| { "requests" => requests, "processes" => [process(false, 5, 50), *[process(true, private_dirty + requests, 20)] * 2] } }
+    points = [0, 100].map do |requests|
+      workers = [-private_dirty / 10, 0, private_dirty / 10].map { |more| process(true, private_dirty + requests + more, 20) }
+      { "requests" => requests, "processes" => [process(false, 5, 50), *workers] }
+    end
     { "setting" => ServerMatrix.chosen.first.to_h.transform_keys(&:to_s), "build" => build, "round" => 1, "points" => points,
       "loads" => [[0, 60, 0.5], [60, 100, 0.3]].map { |from, to, cpu| { "rate" => 100.0, "p50" => 2.0, "p99" => 9.0, "from" => from, "to" => to, "cpu" => cpu } } }
   end
@@ -75,6 +78,7 @@ class TestServerReport < Minitest::Test
     text = report.text
     assert_match(/^unicorn, warmup, glibc, after 100 +200\.0 +150\.0 +0\.75 +one run$/, text)
     assert_match(/^unicorn, warmup, glibc, after 0 +100\.0 +50\.0 +0\.50 +one run$/, text)
+    assert_match(/^rails: from the worker with the least.*\n\n.*\n-.*\nunicorn, warmup, glibc +20\.00 +10\.00 +0\.50 /, text)
     assert_match(/^rails: throughput .*more is better\)$/, text)
     assert_match(/^rails: the server's CPU time for a request.*\n\n.*\n-.*\nunicorn, warmup, glibc +8\.00 +8\.00 /, text)
     assert_match(/^rack: inherited and lost by one worker: GC pages/, text)
