@@ -18,8 +18,8 @@
  *     floor of a heap = max(its share of floor, floor / 8)
  *     basis = min(total, max(own, floor))
  *
- * of which a heap keeps its ratio free, but not more slots than twice the objects it
- * made between the last two collections. So that
+ * of which a heap keeps its ratio free, but, unless it was this heap that had to collect,
+ * not more slots than twice the objects it made between the last two collections. So that
  *
  *     never forked:         objects = 0,     basis = total    upstream's rule
  *     small parent:         slots <= floor:  as if never forked
@@ -35,8 +35,9 @@
  * nursery_basis and nursery_min_free (wherever a ratio is applied),
  * nursery_within_floor, nursery_grown, nursery_may_grow, nursery_extension and
  * nursery_charge (when a heap has to grow), nursery_marked_fully (at the end of a full
- * marking), nursery_survived and nursery_swept (at the end of a sweep), nursery_pools
- * (for a page that is swept), nursery_holes (when pages are given back), nursery_switch
+ * marking), nursery_survived and nursery_swept (at the end of a sweep), nursery_ran_out
+ * (before a collection for want of slots), nursery_pools (for a page that is swept),
+ * nursery_holes (when pages are given back), nursery_switch
  * (RUBY_GC_FORK_NURSERY).
  *
  * Who writes this memory after a fork: the child, a few words a heap in its
@@ -166,6 +167,16 @@ nursery_min_free(const struct nursery_inheritance *inherited, size_t total, doub
 
     if (inherited->demand > 0 && slots > inherited->demand) slots = inherited->demand;
     return slots > 0 ? slots : 1;
+}
+
+/* A collection is made because this heap has no free slot: what it makes is worth all that
+ * the ratios say, and twice, as some of that is forgotten until it is swept. */
+static inline void
+nursery_ran_out(struct nursery_inheritance *inherited, size_t total, double min_ratio)
+{
+    size_t slots = (size_t)(nursery_basis(inherited, total) * min_ratio) * NURSERY_DEMAND;
+
+    if (inherited->floor > 0 && inherited->demand < slots) inherited->demand = slots;
 }
 
 /* A heap is swept that has made +allocated+ objects so far: until it is swept next it will

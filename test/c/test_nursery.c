@@ -160,6 +160,15 @@ test_demand(void **state)
     assert_false(nursery_pools(&child, 1024, 1, 1024));
     nursery_swept(&child, 1000000);
     assert_int_equal(child.demand, 1998801 - 1998801 / 8);
+    /* the heap that a collection is made for is worth what the ratios say */
+    struct nursery_inheritance full = { .floor = 10000, .slots = 1000000, .objects = 1000000, .allocated = 500 };
+    nursery_ran_out(&full, total, 0.2);
+    nursery_swept(&full, 555);
+    assert_int_equal(nursery_min_free(&full, total, 0.2), by_ratio);
+    for (int i = 0; i < 60; i++) nursery_swept(&full, 555);
+    assert_true(nursery_min_free(&full, total, 0.2) < 100);
+    nursery_ran_out(&never, total, 0.2);
+    assert_int_equal(never.demand, 0);
     nursery_swept(&child, 999999); /* what other Ractors count may be lost */
     assert_int_equal(nursery_min_free(&child, total, 0.2), by_ratio);
 }
