@@ -37,8 +37,7 @@
  * nursery_charge (when a heap has to grow), nursery_marked_fully (at the end of a full
  * marking), nursery_survived and nursery_swept (at the end of a sweep), nursery_ran_out
  * (before a collection for want of slots), nursery_pools (for a page that is swept),
- * nursery_holes (when pages are given back), nursery_switch
- * (RUBY_GC_FORK_NURSERY).
+ * nursery_holes (when pages are given back), nursery_switch (RUBY_GC_FORK_NURSERY).
  *
  * Who writes this memory after a fork: the child, a few words a heap in its
  * objspace, at the fork and when inherited objects die. Nothing lies in pages

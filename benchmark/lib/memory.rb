@@ -61,8 +61,8 @@ module Memory
     found
   end
 
-  # Yields number, parent and group of each process that has not ended, or that has and was
-  # not waited for.
+  # Yields number, parent and group of each process that has not ended; where +ended+, of
+  # each that has and was not waited for.
   def self.each_process(ended: false)
     Dir.children("/proc").grep(/\A\d+\z/).each do |entry|
       # The name, in brackets, may hold anything.
