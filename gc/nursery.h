@@ -154,6 +154,13 @@ nursery_basis(const struct nursery_inheritance *inherited, size_t total)
     return basis < total ? basis : total;
 }
 
+/* Free slots that a heap has at least by the ratios. */
+static inline size_t
+nursery_by_ratios(const struct nursery_inheritance *inherited, size_t total, double min_ratio)
+{
+    return (size_t)(nursery_basis(inherited, total) * min_ratio);
+}
+
 /* Free slots a heap has at least after a collection. Never none: a heap that
  * is full and neither grows nor asks for a full GC could not go on.
  * Upstream wants a fifth of 10,000 slots here even of a heap that has but a
@@ -162,7 +169,7 @@ nursery_basis(const struct nursery_inheritance *inherited, size_t total)
 static inline size_t
 nursery_min_free(const struct nursery_inheritance *inherited, size_t total, double min_ratio)
 {
-    size_t slots = (size_t)(nursery_basis(inherited, total) * min_ratio);
+    size_t slots = nursery_by_ratios(inherited, total, min_ratio);
 
     if (inherited->demand > 0 && slots > inherited->demand) slots = inherited->demand;
     return slots > 0 ? slots : 1;
@@ -173,7 +180,7 @@ nursery_min_free(const struct nursery_inheritance *inherited, size_t total, doub
 static inline void
 nursery_ran_out(struct nursery_inheritance *inherited, size_t total, double min_ratio)
 {
-    size_t slots = (size_t)(nursery_basis(inherited, total) * min_ratio) * NURSERY_DEMAND;
+    size_t slots = nursery_by_ratios(inherited, total, min_ratio) * NURSERY_DEMAND;
 
     if (inherited->floor > 0 && inherited->demand < slots) inherited->demand = slots;
 }

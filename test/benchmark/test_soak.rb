@@ -53,8 +53,7 @@ class TestSoak < Minitest::Test
       server = Server.allocate
       server.instance_variable_set(:@pid, master)
       server.instance_variable_set(:@group, master)
-      ended = ->(pid) { File.read("/proc/#{pid}/stat").rpartition(")").last.split.first == "Z" }
-      sleep 0.01 until ended[master] && ended[orphan]
+      sleep 0.01 until ([master, orphan] - Memory.ended(master)).empty?
       server.reap
       puts File.exist?("/proc/#{orphan}"), Process.wait(master) == master
     RUBY
