@@ -78,7 +78,6 @@ struct arena {
     uint8_t sealed[ARENA_GROUPS]; /* sealed pages of the group */
 
     _Alignas(4096) cow_row bits[ROW_KINDS][ARENA_PAGES];
-    cow_row ages[ARENA_PAGES][ROW_AGE_BITS];
     struct heap_page descriptors[ARENA_PAGES];
 };
 
@@ -121,12 +120,6 @@ static inline cow_bits_t *
 arena_row_of(uintptr_t address, enum row_kind kind)
 {
     return arena_of(address)->bits[kind][arena_page_number(address)];
-}
-
-static inline cow_bits_t *
-arena_age_row_of(uintptr_t address)
-{
-    return arena_of(address)->ages[arena_page_number(address)][0];
 }
 
 static inline struct heap_page *
@@ -326,7 +319,6 @@ arena_give(struct arena_space *space, void *page)
     size_t number = arena_page_number((uintptr_t)page), group = number / ARENA_GROUP_PAGES;
 
     for (int kind = 0; kind < ROW_KINDS; kind++) arena_clear_words(arena->bits[kind][number], COW_ROW_WORDS);
-    arena_clear_words(arena->ages[number][0], ROW_AGE_BITS * COW_ROW_WORDS);
     arena->free[group] |= UINT64_C(1) << number % 64;
     arena->used--;
     if (group < arena->lowest) arena->lowest = group;
@@ -364,7 +356,6 @@ arena_page_is_clear(const struct arena *arena, size_t page)
     for (int kind = 0; kind < ROW_KINDS; kind++) {
         for (int i = 0; i < COW_ROW_WORDS; i++) any |= arena->bits[kind][page][i];
     }
-    for (int i = 0; i < ROW_AGE_BITS * COW_ROW_WORDS; i++) any |= arena->ages[page][i / COW_ROW_WORDS][i % COW_ROW_WORDS];
     return any == 0;
 }
 

@@ -19,7 +19,7 @@
  * After: Nakamura and Matsumoto, "Ruby Garbage Collection Using Efficient Bitmap Marking",
  * section 3 (seed 000).
  *
- * Entry points: locate_page, locate_row, locate_ages and locate_slot of an object;
+ * Entry points: locate_page, locate_row, locate_slot and locate_cell of an object;
  * locate_known of any address; locate_take and locate_give, locate_seal and
  * locate_unseal of a heap page; locate_lay_out when it is cut into slots; locate_flag
  * when a slot is handed out; locate_marked, locate_mark, locate_unmark and
@@ -74,7 +74,6 @@ struct locate_block {
     uintptr_t body;
     void *whole, *whole_body; /* what malloc gave */
     cow_row bits[ROW_KINDS];
-    cow_row ages[ROW_AGE_BITS];
 };
 
 /*
@@ -164,19 +163,61 @@ locate_row(uintptr_t object, enum row_kind kind)
     return arena_row_of(object, kind);
 }
 
-static inline cow_bits_t *
-locate_ages(uintptr_t object)
-{
-    if (LOCATE_SEARCHES || LOCATE_UNALIGNED) return locate_block_of(object)->ages[0];
-    return arena_age_row_of(object);
-}
-
 /* Number of the smallest slot that the object begins in, in its heap page. */
 static inline unsigned int
 locate_slot(uintptr_t object)
 {
     if (LOCATE_UNALIGNED) return (unsigned int)(object - locate_block_of(object)->body) / (unsigned int)COW_SLOT_SIZE;
     return cow_slot_index(object);
+}
+
+/* Where all bits of one object stand, for who asks for several of them: the words of two
+ * kinds that follow each other are .step words apart. */
+struct locate_cell {
+    cow_bits_t *word; /* of the first kind */
+    cow_bits_t mask;
+    size_t step;
+};
+
+static inline struct locate_cell
+locate_cell(uintptr_t object)
+{
+    struct locate_cell cell;
+    unsigned int slot;
+
+    if (LOCATE_SEARCHES || LOCATE_UNALIGNED) {
+        struct locate_block *block = locate_block_of(object);
+
+        slot = (unsigned int)(object - block->body) / (unsigned int)COW_SLOT_SIZE;
+        cell.word = block->bits[0];
+        cell.step = COW_ROW_WORDS;
+    }
+    else {
+        slot = cow_slot_index(object);
+        cell.word = arena_row_of(object, 0);
+        cell.step = (size_t)ARENA_PAGES * COW_ROW_WORDS;
+    }
+    cell.word += slot / COW_BITS;
+    cell.mask = (cow_bits_t)1 << slot % COW_BITS;
+    return cell;
+}
+
+static inline bool
+locate_bit(const struct locate_cell *cell, enum row_kind kind)
+{
+    return (cell->word[kind * cell->step] & cell->mask) != 0;
+}
+
+static inline void
+locate_set_bit(const struct locate_cell *cell, enum row_kind kind)
+{
+    cell->word[kind * cell->step] |= cell->mask;
+}
+
+static inline void
+locate_clear_bit(const struct locate_cell *cell, enum row_kind kind)
+{
+    cell->word[kind * cell->step] &= ~cell->mask;
 }
 
 /* ---- of any address */
@@ -313,12 +354,6 @@ locate_page_row(struct heap_page *page, void *body, enum row_kind kind)
     return LOCATE_SEARCHES || LOCATE_UNALIGNED ? locate_block(page)->bits[kind] : arena_row_of((uintptr_t)body, kind);
 }
 
-static inline cow_bits_t *
-locate_page_ages(struct heap_page *page, void *body)
-{
-    return LOCATE_SEARCHES || LOCATE_UNALIGNED ? locate_block(page)->ages[0] : arena_age_row_of((uintptr_t)body);
-}
-
 /* ---- of a slot */
 
 /* Number of a slot that must not be used, for slots of +slot_size+ bytes; -1: all may
@@ -358,8 +393,8 @@ locate_marked(uintptr_t object)
 {
     if (LOCATE_MARKS_OBJECTS) return locate_flagged(object);
 
-    unsigned int slot = locate_slot(object);
-    return (locate_row(object, ROW_MARK)[slot / COW_BITS] >> slot % COW_BITS & 1) != 0;
+    struct locate_cell cell = locate_cell(object);
+    return locate_bit(&cell, ROW_MARK);
 }
 
 static inline void
@@ -370,8 +405,8 @@ locate_mark(uintptr_t object)
         return;
     }
 
-    unsigned int slot = locate_slot(object);
-    locate_row(object, ROW_MARK)[slot / COW_BITS] |= (cow_bits_t)1 << slot % COW_BITS;
+    struct locate_cell cell = locate_cell(object);
+    locate_set_bit(&cell, ROW_MARK);
 }
 
 static inline void
@@ -382,8 +417,8 @@ locate_unmark(uintptr_t object)
         return;
     }
 
-    unsigned int slot = locate_slot(object);
-    locate_row(object, ROW_MARK)[slot / COW_BITS] &= ~((cow_bits_t)1 << slot % COW_BITS);
+    struct locate_cell cell = locate_cell(object);
+    locate_clear_bit(&cell, ROW_MARK);
 }
 
 /* Clears the rows of marks of all heap pages. */

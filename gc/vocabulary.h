@@ -60,11 +60,10 @@ enum row_kind {
     ROW_REMEMBERED,
     ROW_WB_UNPROTECTED,
     ROW_PINNED,
+    ROW_AGE_LOW, /* the age is a number of two bits */
+    ROW_AGE_HIGH,
     ROW_KINDS
 };
-
-/* Bits that tell the age of a slot; they stand beside each other. */
-#define ROW_AGE_BITS 2
 
 enum {
     COW_BITS = sizeof(cow_bits_t) * CHAR_BIT,

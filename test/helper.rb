@@ -38,6 +38,16 @@ module CowTest
     end
   end
 
+  # Not on every system, and not where heap pages are malloc's.
+  COMPACTS = GC.respond_to?(:compact)
+
+  def needs_compaction
+    skip "no compaction here" unless COMPACTS
+  end
+
+  # How the ruby under test finds mark bits; nil where it is not ours.
+  LOCATOR = GC::INTERNAL_CONSTANTS[:MARK_LOCATOR]&.to_s
+
   # The whole numbers that a script printed.
   def numbers(out)
     out.split.map { |word| Integer(word) }

@@ -9,7 +9,7 @@ class TestMoved < Minitest::Test
   include CowTest
 
   def setup
-    skip "no compaction on this platform" unless GC.respond_to?(:compact)
+    needs_compaction
     skip "no smaps_rollup" unless File.readable?("/proc/self/smaps_rollup")
   end
 

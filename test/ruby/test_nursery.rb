@@ -377,7 +377,7 @@ class TestNursery < Minitest::Test
   end
 
   def test_compaction_and_warmup_in_a_child
-    skip "no compaction on this platform" unless GC.respond_to?(:compact)
+    needs_compaction
     run_ruby(SOUND + <<~'RUBY')
       nodes = web
       in_child do

@@ -28,6 +28,10 @@ class TestSeal < Minitest::Test
     [{}, OFF].map { |env| numbers(run_ruby(PARENT + script, env: env)) }
   end
 
+  # KB that collections may write in a child of some 30 MB. Where there are no arenas, what
+  # is known of a page stands with its mark bits.
+  NOTES = LOCATOR == "arena" ? 800 : 2_400
+
   # All that a collection writes in a child is what it notes of the pages.
   def test_collections_write_no_page
     sealed, open = on_and_off(<<~'RUBY')
@@ -37,7 +41,7 @@ class TestSeal < Minitest::Test
       end
       kept.size
     RUBY
-    assert_operator sealed.first, :<=, 1_000, "KB: mark bits; of the mark stack (3,200) nothing is left"
+    assert_operator sealed.first, :<=, NOTES, "KB: mark bits; of the mark stack (3,200) nothing is left"
     assert_operator open.first, :>=, 12_000, "KB without the seal"
   end
 
@@ -56,7 +60,7 @@ class TestSeal < Minitest::Test
       Process.wait(pid)
       kept.size
     RUBY
-    assert_operator numbers(out).first, :<=, 1_000, "KB"
+    assert_operator numbers(out).first, :<=, NOTES, "KB"
   end
 
   # The mark bits of sealed pages stand together: 4 bytes for 1 KB of objects.
@@ -68,7 +72,7 @@ class TestSeal < Minitest::Test
       end
       kept.size
     RUBY
-    assert_operator sealed.first, :<=, 800, "KB of a heap of some 30 MB"
+    assert_operator sealed.first, :<=, NOTES, "KB of a heap of some 30 MB"
     assert_operator open.first, :>=, 10_000, "KB without the seal"
   end
 
@@ -92,7 +96,7 @@ class TestSeal < Minitest::Test
       big_symbols = live.map { |symbol| symbol.to_proc }
       GC.start
       verify
-      GC.compact
+      GC.compact if GC.respond_to?(:compact)
       verify
       kept.size + big_symbols.size
     RUBY
@@ -278,6 +282,7 @@ class TestSeal < Minitest::Test
 
   # Compaction leaves sealed pages alone, and mends what they point at.
   def test_compaction
+    needs_compaction
     run_ruby(PARENT + <<~'RUBY', timeout: 300)
       kept = big
       check = lambda do
@@ -303,6 +308,7 @@ class TestSeal < Minitest::Test
   # A page that is opened by a compacting collection was not pinned by its marking:
   # nothing in it may move.
   def test_compaction_opens_thin_pages
+    needs_compaction
     run_ruby(PARENT + <<~'RUBY', timeout: 300)
       kept = []
       object = Object.new
@@ -461,6 +467,7 @@ class TestSeal < Minitest::Test
   end
 
   def test_compaction_before_a_fork_when_asked
+    needs_compaction
     counts = [{}, { "RUBY_GC_FORK_COMPACT" => "1" }, { "RUBY_GC_FORK_COMPACT" => "0" }].map do |env|
       script = "kept = big\n3.times { in_child { verify } }\nputs GC.stat(:compact_count) > 0 ? 1 : 0, GC.stat(:seal_count)\nverify\nkept.size"
       numbers(run_ruby(PARENT + script, env: env))

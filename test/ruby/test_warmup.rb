@@ -9,7 +9,7 @@ class TestWarmup < Minitest::Test
   include CowTest
 
   def setup
-    skip "no compaction on this platform" unless GC.respond_to?(:compact)
+    needs_compaction
   end
 
   # A boot that ends and leaves symbols behind, spread over the whole heap: they
