@@ -71,8 +71,9 @@ class PageKinds
   def find_arenas(mapping)
     return if mapping.file || !mapping.writable?
 
-    first, last = (mapping.first + ARENA - 1) / ARENA, (mapping.last - 1) / ARENA
-    starts = (first..last).to_h { |number| [number * ARENA, arena_at(number * ARENA)] }.compact
+    # An arena may be several mappings: what the kernel tells apart begins a new one.
+    numbers = mapping.first / ARENA..(mapping.last - 1) / ARENA
+    starts = numbers.to_h { |number| [number * ARENA, arena_at(number * ARENA)] }.compact
     return if starts.empty?
 
     @space.each_page(mapping) do |address, _|
@@ -84,7 +85,7 @@ class PageKinds
 
   # The bytes of the head of the arena that begins there; nil where none does.
   def arena_at(start)
-    sign, head = @space.words(start, 2)
+    sign, head = @space.words(start, 2) if @space.mapping_of(start)&.writable?
     head if sign == ARENA_SIGN
   end
 
