@@ -22,7 +22,7 @@
  * Entry points: locate_page, locate_row, locate_slot and locate_cell of an object;
  * locate_known of any address; locate_take and locate_give, locate_seal and
  * locate_unseal of a heap page; locate_lay_out when it is cut into slots; locate_flag
- * when a slot is handed out; locate_marked, locate_mark, locate_unmark and
+ * when a slot is handed out; locate_marked, locate_mark, locate_mark_first, locate_unmark and
  * locate_clear_marks; locate_consistent.
  *
  * Who writes this memory after a fork: as in arena.h. Where pages are malloc's, their
@@ -220,6 +220,13 @@ locate_clear_bit(const struct locate_cell *cell, enum row_kind kind)
     cell->word[kind * cell->step] &= ~cell->mask;
 }
 
+/* Writes only what is not so yet: children share the rows of pages that stay as they are. */
+static inline void
+locate_put_bit(const struct locate_cell *cell, enum row_kind kind, bool bit)
+{
+    if (locate_bit(cell, kind) != bit) cell->word[kind * cell->step] ^= cell->mask;
+}
+
 /* ---- of any address */
 
 /* The heap page that +address+ lies in; NULL where it lies in none. */
@@ -387,6 +394,20 @@ locate_kept(uintptr_t flags)
 }
 
 /* ---- marks */
+
+/* Marks the object whose cell is given; false where it was marked before. */
+static inline bool
+locate_mark_first(uintptr_t object, const struct locate_cell *cell)
+{
+    if (LOCATE_MARKS_OBJECTS) {
+        if (locate_flagged(object)) return false;
+        *(uintptr_t *)object |= LOCATE_FLAG;
+        return true;
+    }
+    if (locate_bit(cell, ROW_MARK)) return false;
+    locate_set_bit(cell, ROW_MARK);
+    return true;
+}
 
 static inline bool
 locate_marked(uintptr_t object)

@@ -62,6 +62,7 @@ enum row_kind {
     ROW_PINNED,
     ROW_AGE_LOW, /* the age is a number of two bits */
     ROW_AGE_HIGH,
+    ROW_LEAF, /* old, and refers to nothing but classes that are never freed */
     ROW_KINDS
 };
 

@@ -1,0 +1,233 @@
+# frozen_string_literal: true
+
+require_relative "../helper"
+
+# Old objects that refer to nothing are known to the collector, and a full marking does not
+# look at them (row LEAF of gc/vocabulary.h). Nothing that is written into one may be lost.
+class TestLeaves < Minitest::Test
+  include CowTest
+
+  # leaves(n) gives strings, long and short, and numbers that are old and known as leaves.
+  LEAVES = IN_CHILD + <<~'RUBY'
+    def leaves(count = 2_000)
+      made = Array.new(count) { |i| i % 3 == 0 ? "long #{i} " * 40 : "s#{i}".dup }
+      5.times { GC.start }
+      GC.verify_internal_consistency
+      made
+    end
+
+    # Collections of both kinds, and objects in the place of whatever was freed by mistake.
+    def collect
+      GC.start(full_mark: false)
+      GC.start
+      Array.new(20_000) { |i| ["x#{i}", i.to_s * 30] }
+      GC.start
+      GC.verify_internal_consistency
+    end
+
+    def check(what, found, expected)
+      raise "#{what}: #{found.inspect} in place of #{expected.inspect}" unless found == expected
+    end
+  RUBY
+
+  def run_leaves(script, **options)
+    run_ruby(LEAVES + script, **options)
+  end
+
+  def test_instance_variables
+    run_leaves(<<~'RUBY')
+      strings = leaves
+      strings.each_with_index { |string, i| string.instance_variable_set(:@more, "more #{i}") }
+      collect
+      strings.each_with_index { |string, i| check(:more, string.instance_variable_get(:@more), "more #{i}") }
+    RUBY
+  end
+
+  # Old ones too, that no minor collection would have freed.
+  def test_references_to_what_is_old
+    run_leaves(<<~'RUBY')
+      strings = leaves(500)
+      values = leaves(500).map { |string| [string] }
+      5.times { GC.start }
+      strings.each_with_index { |string, i| string.instance_variable_set(:@old, values[i]) }
+      values = nil
+      collect
+      strings.each_with_index { |string, i| check(:old, string.instance_variable_get(:@old), [i % 3 == 0 ? "long #{i} " * 40 : "s#{i}"]) }
+    RUBY
+  end
+
+  # A long string and its copies share their bytes, which a third object then owns.
+  def test_shared_bytes
+    run_leaves(<<~'RUBY')
+      strings = leaves
+      copies = strings.map { |string| [string.dup, string[5..], string.dup.freeze] }
+      collect
+      copies = copies.map { |all| all.first.dup }
+      collect
+      strings.zip(copies).each_with_index do |pair, i|
+        check(:bytes, pair, [i % 3 == 0 ? "long #{i} " * 40 : "s#{i}"] * 2)
+      end
+    RUBY
+  end
+
+  def test_classes
+    run_leaves(<<~'RUBY')
+      strings = leaves(600)
+      strings.each_with_index do |string, i|
+        i.even? ? string.define_singleton_method(:number) { "n#{i}" } : string.extend(Module.new { define_method(:number) { "n#{i}" } })
+      end
+      collect
+      strings.each_with_index { |string, i| check(:number, string.number, "n#{i}") }
+      kind = Class.new(String) { def number = "sub" }
+      others = Array.new(600) { |i| kind.new("o#{i}") }
+      kind = nil
+      4.times { collect }
+      others.each_with_index { |string, i| check(:other, [string, string.number], ["o#{i}", "sub"]) }
+    RUBY
+  end
+
+  # What was known of a slot does not hold for the next object in it.
+  def test_slots_of_dead_leaves
+    run_leaves(<<~'RUBY')
+      3.times do
+        leaves(20_000)
+        GC.start
+        arrays = Array.new(20_000) { |i| ["a#{i}", "b#{i}"] }
+        5.times { GC.start }
+        arrays.each_with_index { |array, i| array[0] = "c#{i}" }
+        collect
+        arrays.each_with_index { |array, i| check(:array, array, ["c#{i}", "b#{i}"]) }
+      end
+    RUBY
+  end
+
+  def test_written_while_marking_goes_on
+    run_leaves(<<~'RUBY')
+      strings = leaves
+      rest = Array.new(50_000) { |i| [i.to_s] }
+      3.times do |round|
+        GC.start(full_mark: true, immediate_mark: false, immediate_sweep: false)
+        strings.each_with_index do |string, i|
+          string.instance_variable_set(:@more, [round, i])
+          string.dup[3..]
+          rest[i] = [string]
+        end
+        GC.start(full_mark: false)
+        strings.each_with_index { |string, i| check(:more, string.instance_variable_get(:@more), [round, i]) }
+      end
+      collect
+    RUBY
+  end
+
+  def test_moved
+    needs_compaction
+    run_leaves(<<~'RUBY')
+      keep = nil
+      strings = Array.new(8) { leaves }.each_with_index.filter_map { |some, i| some if i.odd? }.flatten
+      GC.compact
+      GC.verify_internal_consistency
+      strings.each_with_index { |string, i| string.instance_variable_set(:@more, "m#{i}") if i.even? }
+      GC.compact
+      collect
+      strings.each_with_index { |string, i| check(:more, string.instance_variable_get(:@more), i.even? ? "m#{i}" : nil) }
+    RUBY
+  end
+
+  # In parent and child, of what was there before the fork and of what was not.
+  def test_fork
+    run_leaves(<<~'RUBY')
+      strings = leaves
+      Process.warmup
+      in_child do
+        own = leaves
+        (strings + own).each_with_index { |string, i| string.instance_variable_set(:@more, "c#{i}") }
+        collect
+        (strings + own).each_with_index { |string, i| check(:more, string.instance_variable_get(:@more), "c#{i}") }
+      end
+      strings.each_with_index { |string, i| string.instance_variable_set(:@more, "p#{i}") }
+      collect
+      in_child do
+        collect
+        strings.each_with_index { |string, i| check(:more, string.instance_variable_get(:@more), "p#{i}") }
+      end
+    RUBY
+  end
+
+  # The walk of a hash in marking (rb_st_each_entry): what is deleted is not there, all else is.
+  def test_hashes
+    run_leaves(<<~'RUBY')
+      plain = Hash.new { |_, key| "none #{key}" }
+      identity = {}.compare_by_identity
+      keys = Array.new(5_000) { |i| "key #{i}".dup }
+      keys.each_with_index { |key, i| plain[[i]] = identity[key] = ["value #{i}"] }
+      5_000.times { |i| i % 3 == 0 and (plain.delete([i]); identity.delete(keys[i])) }
+      kept = keys.each_with_index.reject { |_, i| i % 3 == 0 }.map(&:first)
+      keys = nil
+      collect
+      check(:size, [plain.size, identity.size], [kept.size] * 2)
+      left = 5_000.times.reject { |i| i % 3 == 0 }
+      left.zip(kept) { |i, key| check(:value, [plain[[i]], identity[key], key], [["value #{i}"], ["value #{i}"], "key #{i}"]) }
+      check(:default, plain[0], "none 0")
+      left.each { |i| plain.delete([i]) }
+      collect
+      check(:empty, plain, {})
+    RUBY
+  end
+
+  # Rows are words that objects of several Ractors share.
+  def test_ractors
+    run_leaves(<<~'RUBY', options: %w[-W0])
+      ractors = Array.new(4) do
+        Ractor.new do
+          Array.new(20) do
+            strings = Array.new(300) { |i| "r#{i}" }
+            4.times { GC.start }
+            strings.each_with_index { |string, i| string.instance_variable_set(:@more, "m#{i}") }
+            GC.start
+            strings.each_with_index.all? { |string, i| string.instance_variable_get(:@more) == "m#{i}" }
+          end.all?
+        end
+      end
+      check(:ractors, ractors.map(&:take), [true] * 4)
+      collect
+    RUBY
+  end
+
+  def test_under_stress
+    run_leaves(<<~'RUBY')
+      strings = leaves(60)
+      GC.stress = true
+      strings.each_with_index do |string, i|
+        string.instance_variable_set(:@more, "m#{i}")
+        string.dup[4..]
+        def string.number = 7
+      end
+      GC.stress = false
+      collect
+      strings.each_with_index { |string, i| check(:more, [string.instance_variable_get(:@more), string.number], ["m#{i}", 7]) }
+    RUBY
+  end
+
+  # A full collection gets by without an OS page that is full of them: it cannot be read.
+  def test_full_marking_does_not_read_them
+    skip "the object is read to find its mark" unless %w[arena binary linear].include?(LOCATOR)
+
+    run_leaves(<<~'RUBY')
+      require "fiddle"
+      require "objspace"
+      strings = ("string," * 20_000).split(",") # nothing else is made between them
+      5.times { GC.start }
+      addresses = strings.map { |string| ObjectSpace.dump(string)[/0x(\h+)/, 1].to_i(16) }.sort
+      # Pages with an object at each multiple of a slot's size, from before them to behind.
+      runs = addresses.slice_when { |a, b| b - a != GC::INTERNAL_CONSTANTS[:BASE_SLOT_SIZE] }.select { |run| run.size > 300 }
+      page = runs[runs.size / 2][100] & -4096
+      protect = Fiddle::Function.new(Fiddle.dlopen(nil)["mprotect"], [Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T, Fiddle::TYPE_INT], Fiddle::TYPE_INT)
+      addresses = runs = nil
+      3.times { GC.start }
+      check(:protected, protect.call(page, 4096, 0), 0)
+      GC.start
+      check(:open, protect.call(page, 4096, 3), 0)
+      GC.verify_internal_consistency
+    RUBY
+  end
+end
