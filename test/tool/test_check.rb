@@ -79,6 +79,17 @@ class TestCheck < Minitest::Test
     end
   end
 
+  # What one build cannot do is expected of that build alone.
+  def test_failures_of_one_build
+    with_expected("all\ttest/a.rb A x\troot\n", "") do
+      File.write(File.join(@dir, "failures-alignoff"), "# comment\nall\ttest/a.rb A y\tno compaction\n")
+      failed = { "test/a.rb A x" => "failed", "test/a.rb A y" => "failed" }
+      assert_equal ["expected failure: test/a.rb A x (root)", "expected failure: test/a.rb A y (no compaction)"],
+                   compare("all", Outcome.new(failed.dup, []), false, "alignoff")
+      assert_equal ["expected failure: test/a.rb A x (root)", "FAILED: test/a.rb A y"], compare("all", Outcome.new(failed.dup, []), false, "cow")
+    end
+  end
+
   def test_counts_leave_out_classes_that_several_files_have
     with_expected("", "all test/a 3\nall test/b 100\nall test/c 2\n") do
       File.write(File.join(@dir, "shared"), "# comment\nShared\n")
