@@ -4,8 +4,8 @@ require_relative "benchmark"
 require_relative "clock"
 
 # Runs the benchmarks in rounds: in each, every case on all builds in turn, so
-# that a pair of runs stands close together in time. The first round is run
-# whole; the others only as far as the time goes.
+# that a pair of runs stands close together in time; every second round the other way
+# round. The first round is run whole; the others only as far as the time goes.
 class Runner
   Sample = Struct.new(:benchmark, :case, :build, :run, :outcome, keyword_init: true)
   # Not measured: +word+ is "skipped" (something is missing here) or "failed".
@@ -65,7 +65,7 @@ class Runner
     raise Benchmark::Skip, "needs #{entry.case.needs} MB of memory, #{free} MB are free" if free < entry.case.needs
 
     started = Clock.now
-    outcomes = entry.builds.to_h do |build|
+    outcomes = (round.even? ? entry.builds.reverse : entry.builds).to_h do |build|
       @progress.start("#{entry.name}, #{build.name}")
       [build, entry.benchmark.measure(build, entry.case)]
     end

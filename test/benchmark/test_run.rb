@@ -3,11 +3,29 @@
 require_relative "helper"
 BenchmarkTest.load("lib/build")
 BenchmarkTest.load("lib/measured")
+BenchmarkTest.load("lib/runner")
 require "json"
 
 # The whole way, with two names for the same ruby.
 class TestRun < Minitest::Test
   include BenchmarkTest
+
+  # Neither build has the other's run before its own in all rounds.
+  def test_order_of_builds
+    order = []
+    benchmark = Struct.new(:options) do
+      define_singleton_method(:title) { "none" }
+      define_method(:ready) { nil }
+      define_method(:left_out) { nil }
+      define_method(:cases) { [Benchmark::Case.new(label: "a", needs: 0)] }
+      define_method(:measure) { |build, _| Benchmark::Outcome.new(values: {}).tap { order << build.name } }
+    end
+    benchmark.const_set(:SPEED_ONLY, false)
+    builds = %w[one two].map { |name| Build.new(name, RUBY) }
+    progress = Object.new.tap { |quiet| %i[round start say].each { |name| quiet.define_singleton_method(name) { |*| nil } } }
+    Runner.new(builds, [benchmark], Struct.new(:quick, :runs, :minutes).new(false, 3, 1), progress).run
+    assert_equal %w[one two two one one two], order
+  end
 
   def test_quick_run
     Dir.mktmpdir do |directory|
