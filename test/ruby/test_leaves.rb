@@ -153,6 +153,27 @@ class TestLeaves < Minitest::Test
     RUBY
   end
 
+  # What is noted has a code range, as a child would otherwise have to store it; it is the
+  # right one whatever the encoding, and after a change.
+  def test_code_ranges
+    run_leaves(<<~'RUBY')
+      bytes = ["plain", "\u00e9t\u00e9", "\xff\xfe broken", "", "x" * 900, "\u3042" * 300]
+      encodings = %w[UTF-8 US-ASCII BINARY EUC-JP Shift_JIS UTF-16LE UTF-32BE ISO-2022-JP UTF-7].map { |name| Encoding.find(name) }
+      make = -> { bytes.product(encodings).map { |text, encoding| text.b.force_encoding(encoding) } }
+      strings = make.call
+      6.times { GC.start }
+      in_child do
+        strings.each { |string| string.setbyte(0, 0x81) unless string.empty? }
+        strings.each { |string| string.valid_encoding? }
+      end
+      fresh = make.call
+      strings.zip(fresh) { |old, new| check(old.inspect, [old.valid_encoding?, old.ascii_only?, old], [new.valid_encoding?, new.ascii_only?, new]) }
+      changed = strings.map { |string| string.dup.force_encoding("UTF-8") } # their own range, not the first one's
+      changed.zip(fresh) { |string, new| check(string.inspect, string.valid_encoding?, new.b.force_encoding("UTF-8").valid_encoding?) }
+      GC.verify_internal_consistency
+    RUBY
+  end
+
   # The walk of a hash in marking (rb_st_each_entry): what is deleted is not there, all else is.
   def test_hashes
     run_leaves(<<~'RUBY')
