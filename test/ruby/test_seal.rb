@@ -66,9 +66,10 @@ class TestSeal < Minitest::Test
   # The mark bits of sealed pages stand together: 4 bytes for 1 KB of objects.
   def test_a_full_marking_writes_its_bits_alone
     sealed, open = on_and_off(<<~'RUBY')
-      GC.disable # all are young
+      GC.disable
       kept = Array.new(1_000) { big(400) }
       GC.enable
+      2.times { GC.start } # the next makes them old
       in_child do
         puts grown { GC.start }
       end
