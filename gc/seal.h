@@ -29,7 +29,8 @@
  * After: Android's zygote space (compacted, then closed before the first fork),
  * CPython's gc.freeze.
  *
- * Entry points: seal_mode_read (RUBY_GC_SEAL), seal_due and seal_room (before a fork),
+ * Entry points: seal_mode_read (RUBY_GC_SEAL), seal_survivors, seal_due and seal_room
+ * (before a fork),
  * seal_spare and seal_floor (for each page, then); a page with fewer live objects than
  * its floor at the end of a full marking is opened.
  *
@@ -65,6 +66,12 @@ static const char *const seal_mode_names[] = { "off", "warmup", "auto" };
 /* The heap is sealed anew when it has grown by its own size divided by this. */
 #ifndef SEAL_GROWTH
 # define SEAL_GROWTH 8
+#endif
+
+/* One in so many objects that no collection has looked at is taken to survive: more than a
+ * heap ever grows by between two collections. */
+#ifndef SEAL_LIVE_PER_SURVIVOR
+# define SEAL_LIVE_PER_SURVIVOR 4
 #endif
 
 /* Live objects below which a heap is not worth a full collection. */
@@ -103,9 +110,19 @@ seal_switch_read(const char *text, bool *on)
     return true;
 }
 
+/* How many objects to reckon with: +survivors+ of the last collection, or a part of the
+ * +live+ ones where there are many more by now, as none was made (GC.disable). */
+static inline size_t
+seal_survivors(size_t survivors, size_t live)
+{
+    size_t least = live / SEAL_LIVE_PER_SURVIVOR;
+
+    return least > survivors ? least : survivors;
+}
+
 /* Is the heap worth a full collection before this fork? +survivors+ objects have
- * survived the last collection, +then+ when it was sealed last (0: never); a heap
- * of fewer than +least+ is not. */
+ * survived the last collection (seal_survivors), +then+ when it was sealed last (0:
+ * never); a heap of fewer than +least+ is not. */
 static inline bool
 seal_due(size_t survivors, size_t then, size_t least)
 {

@@ -44,6 +44,16 @@ test_due(void **state)
 }
 
 static void
+test_survivors(void **state)
+{
+    assert_int_equal(seal_survivors(1000, 1000), 1000);
+    assert_int_equal(seal_survivors(1000, 1800), 1000); /* the heap has grown as it does */
+    assert_int_equal(seal_survivors(1000, 8000), 2000); /* no collection for long */
+    assert_int_equal(seal_survivors(0, 8000), 2000);
+    assert_int_equal(seal_survivors(0, 0), 0);
+}
+
+static void
 test_room(void **state)
 {
     assert_int_equal(seal_room(0), SEAL_ROOM_LEAST);
@@ -109,6 +119,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mode),
         cmocka_unit_test(test_due),
+        cmocka_unit_test(test_survivors),
         cmocka_unit_test(test_room),
         cmocka_unit_test(test_switch),
         cmocka_unit_test(test_floor),

@@ -406,6 +406,21 @@ class TestSeal < Minitest::Test
     assert_equal [0], numbers(out)
   end
 
+  # Boots that collect nothing: the first fork does, and others have nothing new.
+  def test_a_boot_without_collections
+    out = run_ruby(PARENT + <<~'RUBY')
+      GC.disable
+      kept = Array.new(1_000) { big(400) }
+      in_child {}
+      puts GC.stat(:seal_count) # nothing may be collected now
+      GC.enable
+      2.times { in_child { verify } }
+      puts GC.stat(:seal_count)
+      kept.size
+    RUBY
+    assert_equal [0, 1], numbers(out)
+  end
+
   def test_modes
     majors = lambda do |mode, script|
       numbers(run_ruby(PARENT + "kept = big\n#{script}\nbefore = GC.count\nin_child {}\nputs GC.count - before\nkept.size", env: { "RUBY_GC_SEAL" => mode })).first
