@@ -30,9 +30,8 @@
  * CPython's gc.freeze.
  *
  * Entry points: seal_mode_read (RUBY_GC_SEAL), seal_survivors, seal_due and seal_room
- * (before a fork),
- * seal_spare and seal_floor (for each page, then); a page with fewer live objects than
- * its floor at the end of a full marking is opened.
+ * (before a fork), seal_spare and seal_floor (for each page, then); a page with fewer live
+ * objects than its floor at the end of a full marking is opened.
  *
  * Who writes this memory after a fork: nobody; all functions are pure. What is
  * sealed stands in struct heap_page and is written before the fork.
