@@ -108,6 +108,30 @@ class TestSeal < Minitest::Test
     assert_operator symbols, :<, 1_000
   end
 
+  # A thread reads into a buffer, without the GVL, while the heap is prepared: what arrives
+  # counts, and not what the buffer has held.
+  def test_a_buffer_that_is_read_into
+    { "in_child {}" => "a fork", "Process.warmup" => "warmup" }.each do |prepare, what|
+      out = run_ruby(PARENT + <<~RUBY)
+        kept = big
+        arrived = "\u00e9" * 500
+        %i[sysread readpartial read].each do |read|
+          reader, writer = IO.pipe
+          buffer = ("a" * arrived.bytesize).force_encoding("UTF-8")
+          buffer.ascii_only? or raise
+          thread = Thread.new { reader.public_send(read, buffer.bytesize, buffer) }
+          Thread.pass until thread.stop?
+          #{prepare}
+          writer.write(arrived)
+          thread.join
+          puts buffer.ascii_only? ? 1 : 0
+          kept << big # so that the next one prepares the heap again
+        end
+      RUBY
+      assert_equal [0] * 3, numbers(out), what
+    end
+  end
+
   # Nor is the code range of a string stored again that is appended to another.
   def test_strings_that_are_read
     out = run_ruby(PARENT + <<~'RUBY')
