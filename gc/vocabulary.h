@@ -63,6 +63,8 @@ enum row_kind {
     ROW_AGE_LOW, /* the age is a number of two bits */
     ROW_AGE_HIGH,
     ROW_LEAF, /* old, and refers to nothing but classes that are never freed */
+    ROW_ALLOCATED, /* slot_map.h */
+    ROW_CLEANUP, /* at its death there is something to do, or may be */
     ROW_KINDS
 };
 

@@ -102,9 +102,9 @@ class TestLocate < Minitest::Test
     out, = run_ruby_status(<<~'RUBY')
       used = File.read("/proc/self/status")[/^VmSize:\s+(\d+)/, 1].to_i
       Process.setrlimit(:AS, (used + 30_000) * 1024)
-      kept = []
+      kept = nil # a list: its end is not met by the reallocation of a big array
       begin
-        loop { kept << Array.new(3) { Object.new } }
+        loop { kept = [kept, Object.new, Object.new] }
       rescue NoMemoryError
         kept = nil
         GC.start

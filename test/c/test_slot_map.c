@@ -1,0 +1,160 @@
+/*
+ * Free slots by the word, for slots of all sizes: cc -I../../gc test_slot_map.c -lcmocka
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "slot_map.h"
+
+static const unsigned int steps[] = { 1, 2, 4, 8, 16 };
+enum { STEPS = sizeof(steps) / sizeof(steps[0]) };
+
+/* Behind the last slot, as heap_page_slots_end says it. */
+static unsigned int
+end_of(unsigned int step)
+{
+    return COW_PAGE_SLOTS / step * step;
+}
+
+static void
+test_pattern(void **state)
+{
+    for (int s = 0; s < STEPS; s++) {
+        for (unsigned int bit = 0; bit < COW_BITS; bit++) {
+            assert_int_equal(slot_map_pattern(steps[s]) >> bit & 1, bit % steps[s] == 0);
+        }
+    }
+}
+
+static void
+test_one(void **state)
+{
+    for (int s = 0; s < STEPS; s++) {
+        for (unsigned int slot = 0; slot < end_of(steps[s]); slot += steps[s]) {
+            cow_row row = { 0 };
+
+            slot_map_allocate(row, slot, true);
+            for (unsigned int i = 0; i < COW_PAGE_SLOTS; i++) assert_int_equal(slot_map_has(row, i), i == slot);
+            assert_int_equal(slot_map_count(row), 1);
+            assert_true(slot_map_consistent(row, steps[s], end_of(steps[s]), -1));
+            assert_false(slot_map_consistent(row, steps[s], end_of(steps[s]), (int)slot));
+            assert_false(slot_map_consistent(row, steps[s], slot, -1));
+            if (steps[s] > 1) {
+                slot_map_allocate(row, slot + 1, true);
+                assert_false(slot_map_consistent(row, steps[s], end_of(steps[s]), -1));
+                slot_map_free(row, slot + 1, true);
+            }
+            slot_map_free(row, slot, true);
+            assert_int_equal(slot_map_count(row), 0);
+        }
+    }
+}
+
+/* All slots of an empty page are handed out, once. */
+static void
+test_empty_page(void **state)
+{
+    for (int s = 0; s < STEPS; s++) {
+        cow_row row = { 0 };
+        cow_bits_t free;
+        unsigned int word = 0, next = 0;
+
+        while ((free = slot_map_take(row, steps[s], end_of(steps[s]), -1, false, &word)) != 0) {
+            for (unsigned int bit = 0; bit < COW_BITS; bit++) {
+                if (!(free >> bit & 1)) continue;
+                assert_int_equal(word * COW_BITS + bit, next);
+                next += steps[s];
+            }
+        }
+        assert_int_equal(next, end_of(steps[s]));
+        assert_int_equal(slot_map_count(row), COW_PAGE_SLOTS / steps[s]);
+        word = 0;
+        assert_true(slot_map_take(row, steps[s], end_of(steps[s]), -1, false, &word) == 0);
+    }
+}
+
+/* One free slot is found wherever it is, and a hole never. */
+static void
+test_one_free(void **state)
+{
+    for (int s = 0; s < STEPS; s++) {
+        const unsigned int step = steps[s], end = end_of(step);
+
+        for (unsigned int slot = 0; slot < end; slot += step) {
+            for (unsigned int from = 0; from * COW_BITS < end; from++) {
+                cow_row row = { 0 };
+                unsigned int word = from;
+
+                for (unsigned int i = 0; i < end; i += step) {
+                    if (i != slot) slot_map_allocate(row, i, true);
+                }
+                assert_true(slot_map_take(row, step, end, (int)slot, true, &word) == 0);
+                word = from;
+                if (from > slot / COW_BITS) {
+                    assert_true(slot_map_take(row, step, end, -1, false, &word) == 0);
+                    continue;
+                }
+                assert_true(slot_map_take(row, step, end, -1, false, &word) == (cow_bits_t)1 << slot % COW_BITS);
+                assert_int_equal(word, slot / COW_BITS);
+                assert_true(slot_map_has(row, slot));
+            }
+        }
+    }
+}
+
+/* Pages at random against a slow search. */
+static void
+test_random(void **state)
+{
+    srandom(20261123);
+    for (int round = 0; round < 20000; round++) {
+        const unsigned int step = steps[round % STEPS], end = end_of(step), slots = end / step;
+        bool free[COW_PAGE_SLOTS];
+        cow_row row = { 0 };
+        int hole = random() % 3 ? -1 : (int)(random() % slots * step);
+        unsigned int full = random() % 101, word = 0, left = 0;
+        cow_bits_t taken;
+
+        for (unsigned int i = 0; i < slots; i++) {
+            free[i] = (int)(i * step) != hole && random() % 100 >= full;
+            if (!free[i] && (int)(i * step) != hole) slot_map_allocate(row, i * step, round % 2);
+            left += free[i];
+        }
+
+        unsigned int before = slot_map_count(row);
+        while ((taken = slot_map_take(row, step, end, hole, round % 2, &word)) != 0) {
+            for (unsigned int bit = 0; bit < COW_BITS; bit++) {
+                unsigned int slot = word * COW_BITS + bit;
+
+                if (!(taken >> bit & 1)) continue;
+                assert_int_equal(slot % step, 0);
+                assert_true(slot < end && free[slot / step]);
+                free[slot / step] = false;
+                left--;
+                before++;
+            }
+            assert_true(slot_map_consistent(row, step, end, hole));
+            assert_int_equal(slot_map_count(row), before);
+        }
+        assert_int_equal(left, 0);
+    }
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pattern),
+        cmocka_unit_test(test_one),
+        cmocka_unit_test(test_empty_page),
+        cmocka_unit_test(test_one_free),
+        cmocka_unit_test(test_random),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

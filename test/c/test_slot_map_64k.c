@@ -1,0 +1,3 @@
+/* Heap pages of 64 KB: cc -I../../gc test_slot_map_64k.c -lcmocka */
+#define HEAP_PAGE_ALIGN_LOG 16
+#include "test_slot_map.c"

@@ -1,0 +1,258 @@
+# frozen_string_literal: true
+
+require_relative "../helper"
+
+# Free slots are known by a bit of the collector's (gc/slot_map.h): nothing in the slot says so, and
+# what an object leaves there when it dies is no object to anybody.
+class TestSlotMap < Minitest::Test
+  include CowTest
+
+  CHECK = IN_CHILD + PRIVATE_DIRTY + <<~'RUBY'
+    def check(what, found, expected)
+      raise "#{what}: #{found.inspect} in place of #{expected.inspect}" unless found == expected
+    end
+
+    def verify = GC.verify_internal_consistency
+
+    class Witness; end
+
+    # Objects of all sizes of slots, +count+ of each.
+    def objects(count = 500)
+      Array.new(count) { |i| [Witness.new, i.to_s, "x" * 60, "x" * 130, "x" * 300, "x" * 600, [i, i, i], { i => i }, i.to_s.to_sym, 2**70 + i] }
+    end
+
+    # Leaves +count+ dead objects of each kind behind, in pages where others live.
+    def leave(count = 500)
+      made = objects(count * 2)
+      made.each_with_index { |list, i| list.clear if i.even? }
+      made
+    end
+  RUBY
+
+  def run_map(script, *args, **options)
+    run_ruby(CHECK + script, *args, **options)
+  end
+
+  # Counts, not KB: of a forked child's collection, in pages of objects that have died in it.
+  def test_objects_that_die_are_not_written
+    out = run_map(<<~'RUBY')
+      kept = Array.new(400_000) { |i| i.to_f * 1e300 }
+      in_child do
+        before = private_dirty
+        kept.clear
+        GC.start
+        puts private_dirty - before
+      end
+    RUBY
+    # 16 MB of floats. The collector's notes and a page of the array are all that is written.
+    notes = LOCATOR == "arena" ? 2_000 : 4_000
+    assert_operator numbers(out).first, :<, notes, "KB"
+  end
+
+  def test_dead_objects_are_not_walked
+    run_map(<<~'RUBY')
+      require "objspace"
+      kept = leave
+      GC.start
+      check(:each_object, ObjectSpace.each_object(Witness).count, 500)
+      check(:none, ObjectSpace.each_object(Witness).to_a.map(&:class).uniq, [Witness])
+      check(:size, ObjectSpace.count_objects_size.values.all? { |size| size >= 0 }, true)
+      ObjectSpace.dump_all(output: :file).tap(&:rewind).each_line { |line| line.include?('"type":') or raise line }
+      ObjectSpace.memsize_of_all
+      kept.size
+    RUBY
+  end
+
+  # Every slot counts once.
+  def test_counts
+    run_map(<<~'RUBY')
+      kept = leave
+      3.times do
+        GC.start
+        counts = ObjectSpace.count_objects
+        check(:sum, counts.sum { |key, count| key == :TOTAL ? 0 : count }, counts[:TOTAL])
+        check(:total, counts[:TOTAL], GC.stat(:heap_available_slots))
+        live = counts[:TOTAL] - counts[:FREE]
+        (live - GC.stat(:heap_live_slots)).abs < 100 or raise "#{live}, #{GC.stat}"
+        free = GC.stat(:heap_free_slots)
+        (counts[:FREE] - free).abs < 100 or raise "#{counts}, #{free}"
+      end
+      kept.size
+    RUBY
+  end
+
+  # What dies while others walk the heap is no object to them any more, as before.
+  def test_collections_while_the_heap_is_walked
+    run_map(<<~'RUBY')
+      kept = leave(2_000)
+      seen = 0
+      ObjectSpace.each_object do |object|
+        seen += 1
+        object.class # of a dead one it is anything
+        next unless seen % 5_000 == 0
+        kept.pop(100)
+        GC.start(full_mark: seen % 10_000 == 0)
+        objects(10)
+      end
+      verify
+      ObjectSpace.each_object(Witness) { |witness| GC.start if rand(100) == 0; witness.instance_variables }
+      # and one that is left in the middle
+      ObjectSpace.each_object { |object| break }
+      begin
+        ObjectSpace.each_object { |object| raise "left" }
+      rescue RuntimeError
+      end
+      GC.start
+      verify
+    RUBY
+  end
+
+  def test_ids_of_dead_objects
+    run_map(<<~'RUBY')
+      ids = Array.new(2_000) { Object.new.object_id }
+      kept = Array.new(2_000) { Object.new }
+      kept_ids = kept.map(&:object_id)
+      10.times { Object.new; GC.start }
+      gone = ids.count do |id|
+        ObjectSpace._id2ref(id)
+        false
+      rescue RangeError
+        true
+      end
+      gone > 1_900 or raise "#{gone} of 2,000 are gone"
+      check(:kept, kept_ids.map { |id| ObjectSpace._id2ref(id) }, kept)
+    RUBY
+  end
+
+  def test_finalizers_and_weak_maps
+    run_map(<<~'RUBY')
+      ended = []
+      note = ->(id) { ended << id; "made while finalizing" * 9 }
+      map = ObjectSpace::WeakMap.new
+      keys = ObjectSpace::WeakKeyMap.new
+      ids = Array.new(1_000) do |i|
+        object = Object.new
+        ObjectSpace.define_finalizer(object, note)
+        map[object] = i.to_s
+        keys[object] = i
+        object.object_id
+      end
+      5.times { objects(50); GC.start }
+      ended.size > 900 or raise "#{ended.size} of 1,000 have ended"
+      check(:once, ended.uniq.size, ended.size)
+      check(:known, ended - ids, [])
+      map.size < 100 or raise map.size.to_s
+      verify
+      objects(2_000)
+      verify
+    RUBY
+  end
+
+  def test_stress_and_compaction
+    run_map(<<~'RUBY', timeout: 300)
+      kept = leave(20)
+      GC.stress = true
+      made = objects(3)
+      GC.stress = false
+      verify
+      if GC.respond_to?(:compact)
+        3.times do
+          kept.each_slice(3) { |first, *| first.clear }
+          GC.compact
+          verify
+          kept.concat(objects(200))
+        end
+        GC.verify_compaction_references(toward: :empty, expand_heap: true)
+        verify
+      end
+      check(:made, made.map { |list| list[1] }, %w[0 1 2])
+    RUBY
+  end
+
+  def test_children
+    run_map(<<~'RUBY')
+      kept = leave(5_000)
+      Process.warmup
+      in_child do
+        kept.each_slice(2) { |first, *| first.clear }
+        GC.start
+        verify
+        objects(1_000)
+        in_child do
+          kept.clear
+          4.times { GC.start }
+          verify
+          objects(2_000)
+          check(:witnesses, ObjectSpace.each_object(Witness).count >= 2_000, true)
+          verify
+        end
+        GC.start
+        verify
+      end
+      kept.each { |list| list.size }
+      verify
+    RUBY
+  end
+
+  # Each takes runs of its own; what is left of them is free again when it has ended.
+  def test_ractors
+    run_map(<<~'RUBY', options: ["-W0"])
+      ractors = Array.new(4) do |n|
+        Ractor.new(n) do |n|
+          list = []
+          30_000.times { |i| list << "#{n} #{i}" << [i]; list = list.last(500) if i % 1_000 == 0 }
+          list.last
+        end
+      end
+      check(:last, ractors.map(&:take), [[29_999]] * 4)
+      ractors = nil
+      GC.start
+      verify
+      counts = ObjectSpace.count_objects
+      free = GC.stat(:heap_free_slots)
+      (counts[:FREE] - free).abs < 500 or raise "#{counts}, #{free}"
+    RUBY
+  end
+
+  # Allocates, frees, promotes, compacts, forks and walks at random, and verifies the heap.
+  # COW_FUZZ_SECONDS: for how long (default: 10).
+  def test_fuzz
+    seconds = Integer(ENV["COW_FUZZ_SECONDS"] || 10)
+    run_map(<<~'RUBY', seconds, rand(2**32), timeout: seconds + 120)
+      seconds, seed = ARGV.map(&:to_i)
+      random = Random.new(seed)
+      kept = []
+      steps = [
+        -> { kept << objects(random.rand(1..400)) },
+        -> { kept << leave(random.rand(1..200)) },
+        -> { kept.delete_at(random.rand(kept.size + 1)) },
+        -> { kept.shuffle!(random: random).pop(kept.size / 2) },
+        -> { kept.sample(random: random)&.each { |list| list.delete_at(random.rand(10)) } },
+        -> { kept.sample(random: random)&.each { |list| list[1].instance_variable_set(:@kept, random.rand(9).to_s) if list[1].is_a?(String) } },
+        -> { kept.sample(random: random)&.each { |list| list << list[1].to_s[0, 20] * 40 } },
+        -> { GC.start(full_mark: random.rand(2) == 0, immediate_sweep: random.rand(2) == 0) },
+        -> { GC.respond_to?(:compact) && random.rand(4) == 0 && GC.compact },
+        -> { GC.auto_compact = random.rand(2) == 0 if GC.respond_to?(:compact) },
+        -> { ObjectSpace.each_object(Array) { |list| random.rand(2_000) == 0 && kept << [[list.size.to_s, "of a walk"]] } },
+        -> { ObjectSpace.count_objects },
+        -> { kept.sample(random: random)&.each { |list| ObjectSpace.define_finalizer(list[0], proc { random.rand(3) }) if list[0].is_a?(Witness) } },
+        -> { GC.stress = true; objects(1); GC.stress = false },
+        -> { in_child { 5.times { steps[random.rand(14)].call }; verify } },
+        -> { verify },
+      ]
+      ends = Process.clock_gettime(Process::CLOCK_MONOTONIC) + seconds
+      count = 0
+      begin
+        while Process.clock_gettime(Process::CLOCK_MONOTONIC) < ends
+          steps[random.rand(steps.size)].call
+          kept.shift while kept.size > 40
+          count += 1
+        end
+        verify
+      rescue Exception
+        warn "seed #{seed}, step #{count}"
+        raise
+      end
+    RUBY
+  end
+end
