@@ -41,6 +41,7 @@
 #include <string.h>
 #include "vocabulary.h"
 #include "os.h"
+#include "poison.h"
 
 /* Heap pages that are committed at a time. */
 #ifndef ARENA_COMMIT_PAGES
@@ -65,6 +66,7 @@
  *     used + free bits = pages - first
  *     free bits are of [first, pages), and the rows of those pages are zero
  *     handed out, hence used, pages lie below committed
+ *     committed pages that are not handed out are poisoned (poison.h)
  */
 struct arena {
     char sign[8];       /* ARENA_SIGN: for who looks from outside (benchmark/pages) */
@@ -232,8 +234,11 @@ arena_release(struct arena_space *space, struct arena *arena)
     while (*link != arena) link = &(*link)->next;
     struct arena *next = arena->next;
     arena_table[number / 64] &= ~(UINT64_C(1) << number % 64);
+    unpoison(arena->descriptors, sizeof(arena->descriptors));
+    unpoison(arena_page_address(arena, ARENA_FIRST), (committed - ARENA_FIRST) << HEAP_PAGE_ALIGN_LOG);
     if (!os_release(arena, pages << HEAP_PAGE_ALIGN_LOG)) {
         arena_table[number / 64] |= UINT64_C(1) << number % 64;
+        poison(arena_page_address(arena, ARENA_FIRST), (committed - ARENA_FIRST) << HEAP_PAGE_ALIGN_LOG);
         return; /* it stays as it is, empty */
     }
     *link = next;
@@ -258,6 +263,7 @@ arena_commit_to(struct arena_space *space, struct arena *arena, size_t number)
     if (!os_commit(from, size)) return false;
 
     os_name(from, size, "Ruby:GC:heap pages");
+    poison(from, size);
     space->committed_pages += to - arena->committed;
     arena->committed = to;
     return true;
@@ -278,6 +284,7 @@ arena_take_from(struct arena_space *space, struct arena *arena, bool among_seale
         if (!arena_commit_to(space, arena, number)) return NULL;
         arena->free[group] &= arena->free[group] - 1;
         arena->used++;
+        unpoison(arena_page_address(arena, number), COW_PAGE_SIZE);
         return arena_page_address(arena, number);
     }
     return NULL;
@@ -323,6 +330,7 @@ arena_give(struct arena_space *space, void *page)
     arena->used--;
     if (group < arena->lowest) arena->lowest = group;
     if (sysconf(_SC_PAGESIZE) <= COW_PAGE_SIZE) os_give_back(page, COW_PAGE_SIZE);
+    poison(page, COW_PAGE_SIZE);
     if (arena->used == 0 && space->count > 1) arena_release(space, arena);
 }
 

@@ -35,6 +35,7 @@
 #include "vocabulary.h"
 #include "alignoff.h"
 #include "arena.h"
+#include "poison.h"
 
 #define LOCATE_ARENA 1
 #define LOCATE_ALIGNOFF 2
@@ -100,16 +101,17 @@ static struct {
 
 /* ---- of an object */
 
-/* Also of slots that a sanitizer has closed. */
-#if defined(__has_attribute)
-# if __has_attribute(no_sanitize_address)
-__attribute__((no_sanitize_address))
-# endif
-#endif
+/* Of a slot's flags or a header, for which a free slot or a hole may be asked, too. */
+READS_POISON static inline uintptr_t
+locate_word(uintptr_t address)
+{
+    return *(const uintptr_t *)address;
+}
+
 static inline bool
 locate_flagged(uintptr_t object)
 {
-    return (*(const uintptr_t *)object & LOCATE_FLAG) != 0;
+    return (locate_word(object) & LOCATE_FLAG) != 0;
 }
 
 /* How many blocks have a body below +address+: the place of one whose body it is. */
@@ -146,7 +148,7 @@ static inline struct locate_block *
 locate_block_of(uintptr_t object)
 {
     if (LOCATE_SEARCHES) return locate_search(object);
-    return *(struct locate_block **)alignoff_header(object, locate_flagged(object));
+    return (struct locate_block *)locate_word(alignoff_header(object, locate_flagged(object)));
 }
 
 static inline struct heap_page *
@@ -318,6 +320,7 @@ locate_take(void **body)
     }
 
     struct heap_page *page = arena_descriptor((uintptr_t)memory);
+    unpoison(page, sizeof(*page));
     memset(page, 0, sizeof(*page));
     *body = memory;
     return page;
@@ -328,6 +331,7 @@ static void
 locate_give(struct heap_page *page, void *body)
 {
     if (!LOCATE_SEARCHES && !LOCATE_UNALIGNED) {
+        poison(page, sizeof(*page));
         arena_give(&locate_space.arenas, body);
         return;
     }
@@ -485,7 +489,7 @@ locate_consistent(FILE *out)
             fprintf(out, "heap pages %zu and %zu overlap: %#zx, %#zx\n", i - 1, i, (size_t)locate_space.blocks[i - 1]->body, (size_t)block->body);
             return false;
         }
-        if (!LOCATE_SEARCHES && *(struct locate_block **)alignoff_boundary(block->body) != block) {
+        if (!LOCATE_SEARCHES && locate_word(alignoff_boundary(block->body)) != (uintptr_t)block) {
             fprintf(out, "heap page %#zx: its header leads elsewhere\n", (size_t)block->body);
             return false;
         }

@@ -45,6 +45,10 @@ module CowTest
     skip "no compaction here" unless COMPACTS
   end
 
+  # Built with AddressSanitizer, which keeps a byte for eight and takes an address space
+  # of its own: memory that is counted is not the ruby's alone.
+  ASAN = RbConfig::CONFIG["cflags"].include?("-fsanitize=address")
+
   # How the ruby under test finds mark bits; nil where it is not ours.
   LOCATOR = GC::INTERNAL_CONSTANTS[:MARK_LOCATOR]&.to_s
 

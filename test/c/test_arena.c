@@ -315,6 +315,35 @@ test_smaller_arenas(void **state)
     consistent();
 }
 
+/* Pages that nobody has are AddressSanitizer's; addresses that go back to the system are not. */
+static void
+test_poison(void **state)
+{
+#if COW_ASAN
+    char *page = taken(), *mine = taken();
+    const struct arena *arena = arena_of((uintptr_t)page);
+    size_t size = (size_t)arena->committed << HEAP_PAGE_ALIGN_LOG;
+
+    assert_null(__asan_region_is_poisoned(page, 2 * COW_PAGE_SIZE));
+    assert_ptr_equal(__asan_region_is_poisoned(page, 3 * COW_PAGE_SIZE), mine + COW_PAGE_SIZE);
+    arena_give(&space, page);
+    assert_true(__asan_address_is_poisoned(page) && __asan_address_is_poisoned(page + COW_PAGE_MASK));
+    assert_null(__asan_region_is_poisoned(mine, COW_PAGE_SIZE));
+    assert_ptr_equal(taken(), page);
+    assert_null(__asan_region_is_poisoned(page, COW_PAGE_SIZE));
+
+    poison(arena_descriptor((uintptr_t)page), sizeof(struct heap_page)); /* locate_give does */
+    double_.unmap_fails = true;
+    arena_release(&space, arena_of((uintptr_t)page));
+    assert_ptr_equal(__asan_region_is_poisoned((void *)arena, size), page);
+    double_.unmap_fails = false;
+    arena_release(&space, arena_of((uintptr_t)page));
+    assert_null(__asan_region_is_poisoned((void *)arena, size));
+#else
+    skip();
+#endif
+}
+
 /* Each as small as it may be, and a process that is forked from them. */
 static void
 test_thousands_of_arenas(void **state)
@@ -439,6 +468,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_given_pages_are_clear, begin, end),
         cmocka_unit_test_setup_teardown(test_clearing_a_kind, begin, end),
         cmocka_unit_test_setup_teardown(test_new_pages_keep_away_from_sealed_ones, begin, end),
+        cmocka_unit_test_setup_teardown(test_poison, begin, end),
         cmocka_unit_test_setup_teardown(test_smaller_arenas, begin, end),
         cmocka_unit_test_setup_teardown(test_thousands_of_arenas, begin, end),
         cmocka_unit_test_setup_teardown(test_a_limit_of_addresses, begin, end),
