@@ -49,6 +49,111 @@ class TestSlotMap < Minitest::Test
     assert_operator numbers(out).first, :<, notes, "KB"
   end
 
+  # Nor are they read: a collection gets by without an OS page that is full of them.
+  def test_objects_that_die_are_not_read
+    skip "assertions read objects" if GC::OPTS.include?("RGENGC_CHECK_MODE")
+    skip "AddressSanitizer must be told of each" if ASAN
+    skip "the object is read to find its bits" unless %w[arena binary linear].include?(LOCATOR)
+
+    run_map(<<~'RUBY')
+      require "fiddle"
+      require "objspace"
+      floats = Array.new(40_000) { |i| i * 1e300 + 1e305 }
+      addresses = floats.map { |float| ObjectSpace.dump(float)[/0x(\h+)/, 1].to_i(16) }.sort
+      size = GC::INTERNAL_CONSTANTS[:BASE_SLOT_SIZE]
+      runs = addresses.slice_when { |a, b| b - a != size }.select { |run| run.size > 300 }
+      page = runs[runs.size / 2][100] & -4096
+      protect = Fiddle::Function.new(Fiddle.dlopen(nil)["mprotect"], [Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T, Fiddle::TYPE_INT], Fiddle::TYPE_INT)
+      addresses = runs = nil
+      2.times { GC.start }
+      live = GC.stat(:heap_live_slots)
+      floats.clear
+      check(:protected, protect.call(page, 4096, 0), 0)
+      GC.start
+      check(:open, protect.call(page, 4096, 3), 0)
+      live - GC.stat(:heap_live_slots) > 39_000 or raise "#{live} live objects before, #{GC.stat(:heap_live_slots)} now"
+      objects(5_000)
+      verify
+    RUBY
+  end
+
+  # Objects that come to own memory after they are made: it is given back when they die. In
+  # a build with assertions the sweep says which it is that nobody has noted.
+  def test_what_dies_gives_back_what_it_owned
+    out = run_map(<<~'RUBY')
+      class Many
+        def initialize(count) = count.times { |i| instance_variable_set(:"@v#{i}", i) }
+      end
+      Long = Struct.new(*("a".."z").map(&:to_sym), *("aa".."bz").map(&:to_sym), *("ca".."dz").map(&:to_sym))
+      Two = Struct.new(:a, :b)
+      Named = Class.new(String)
+      bytes = "b" * 2_000
+      wide = (1..250).to_a
+      pairs = wide.to_h { |i| [i, i] }
+      20.times { |i| Class.new(Many).new(3) } # shapes
+      makers = {
+        "appended to": -> { +"" << bytes },
+        "replaced": -> { (+"x").replace(bytes + "c") },
+        "cleared and filled": -> { (+"").clear.concat(bytes, "d") },
+        "inserted": -> { (+"xy").insert(1, bytes) },
+        "substituted": -> { (+"xy").sub!("x") { bytes + "e" } },
+        "encoded": -> { (+"\u3042" * 8).encode!("UTF-32BE") << bytes.encode("UTF-32BE") },
+        "translated": -> { (+"aaa").tr!("a", "\u3042") << bytes },
+        "read": -> { IO.popen("true") { 1 } if false; File.open("/proc/self/maps") { |file| file.read(2_000, +"") } },
+        "shared": -> { a = bytes + "f"; b = a[1..]; b << "g"; [a, b] },
+        "interned": -> { -("interned " + rand.to_s + bytes) },
+        "short and interned": -> { -("i" + rand.to_s) },
+        "symbol": -> { (bytes + rand.to_s).to_sym },
+        "array that grows": -> { [].push(*wide) },
+        "array in parts": -> { wide.each_slice(100).to_a.inject([]) { |sum, part| sum.concat(part) } },
+        "array replaced": -> { [1].replace(wide + [2]) },
+        "array unshifted": -> { list = [1]; 200.times { |i| list.unshift(i) }; list },
+        "array shifted": -> { list = wide.dup; list.shift(50); list << 1; list.shift; list },
+        "sorted": -> { [3, 1].push(*wide).sort!.reverse!.uniq!.to_a },
+        "hash that grows": -> { pairs.each_with_object({}) { |(key, value), hash| hash[key] = value } },
+        "hash by identity": -> { {}.compare_by_identity.update(pairs) },
+        "hash replaced": -> { { 1 => 2 }.replace(pairs) },
+        "hash copied": -> { pairs.merge(0 => 0).dup },
+        "object": -> { Many.new(80) },
+        "object copied": -> { Many.new(40).clone },
+        "object of too many shapes": -> { Object.new.tap { |object| 60.times { |i| object.instance_variable_set(:"@v#{rand(10_000)}", i) } } },
+        "string with variables": -> { Named.new("n").tap { |string| 30.times { |i| string.instance_variable_set(:"@v#{i}", i) } } },
+        "array with variables": -> { [1].tap { |list| 30.times { |i| list.instance_variable_set(:"@v#{i}", i) } }.clone },
+        "structure": -> { Long.new(*wide.first(70)) },
+        "structure with variables": -> { Two.new(1, 2).tap { |two| two.instance_variable_set(:@v, bytes) }.dup },
+        "with an id": -> { "id".dup.object_id },
+        "finalized": -> { Object.new.tap { |object| ObjectSpace.define_finalizer(object, Kernel.method(:Integer)) } },
+        "big integers": -> { 3**4_000 + 1 },
+        "matched": -> { bytes.match(/(b)(b)(b)(b)/).to_a.join },
+        "made by Marshal": -> { Marshal.load(Marshal.dump([bytes, wide, pairs])) },
+        "singleton": -> { "single".dup.tap { |string| def string.x = 1 } },
+        "block": -> { local = bytes.size; proc { local } },
+        "split": -> { bytes.unpack("C*").pack("C*").scan(/b{100}/) },
+      }
+      resident = -> { File.read("/proc/self/status")[/^VmRSS:\s+(\d+)/, 1].to_i }
+      makers.each do |name, maker|
+        300.times { maker.call }
+        # malloc may grow at times; what is lost is lost each time.
+        grown = nil
+        10.times do
+          before = resident.call
+          4.times do
+            1_000.times { maker.call }
+            GC.start
+          end
+          grown = resident.call - before
+          break if grown < 1_200
+        end
+        puts "#{name.to_s.tr(" ", "_")} #{grown}"
+      end
+      verify
+    RUBY
+    out.lines.map(&:split).each do |name, grown|
+      # 4,000 of 500 bytes to 8 KB: 2 MB and more, if they were lost.
+      assert_operator Integer(grown), :<, 1_200, "KB: #{name}"
+    end
+  end
+
   def test_dead_objects_are_not_walked
     run_map(<<~'RUBY')
       require "objspace"
