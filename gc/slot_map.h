@@ -9,9 +9,9 @@
  * that freeing writes no object page and allocating reads none. What a free slot holds is
  * anything: nothing may judge a slot by its header alone.
  *
- * Algorithm: allocation takes the free slots of a word of the row, all at once: their bits
- * are set, and their headers made blank (T_NONE); objects are made there in turn, and which
- * are left is a word that is kept beside. So
+ * Algorithm: allocation takes the free slots of a word of the row, all at once: their
+ * headers are made blank (T_NONE), then their bits are set; objects are made there in turn,
+ * and which are left is a word that is kept beside. So
  *
  *     bit clear                 free; not to be looked at
  *     bit set, header T_NONE    taken, not used yet
@@ -20,8 +20,8 @@
  * After: section 3.4 of Nakamura and Matsumoto (seed 000), whose mark bits keep the sweep
  * from writing live objects; this keeps it from writing dead ones.
  *
- * Entry points: slot_map_take, slot_map_allocate and slot_map_free; slot_map_has,
- * slot_map_count; slot_map_consistent.
+ * Entry points: slot_map_find and slot_map_set, slot_map_allocate and slot_map_free;
+ * slot_map_has, slot_map_count; slot_map_consistent.
  *
  * Who writes this memory after a fork: who allocates, the rows of pages made since; a
  * sweep, those in which something died.
@@ -102,20 +102,18 @@ slot_map_slots(unsigned int step, unsigned int word, unsigned int end)
 }
 
 /*
- * Allocates the free slots of the first word, from +*word+ on, that has some: of slots that
- * are +step+ smallest slots long, below +end+, and not +hole+, which must not be used (-1:
- * none). Gives them, and in +*word+ the word; 0: there are none. +shared+ as for slot_map_set.
+ * Finds the free slots of the first word, from +*word+ on, that has some: of slots that are
+ * +step+ smallest slots long, below +end+, and not +hole+, which must not be used (-1: none).
+ * Gives their bits, and in +*word+ the word; 0: there are none. They are allocated by
+ * slot_map_set, when their headers are blank.
  */
 static inline cow_bits_t
-slot_map_take(cow_bits_t *row, unsigned int step, unsigned int end, int hole, bool shared, unsigned int *word)
+slot_map_find(const cow_bits_t *row, unsigned int step, unsigned int end, int hole, unsigned int *word)
 {
     for (; *word * COW_BITS < end; ++*word) {
         cow_bits_t free = ~slot_map_taken(row, *word, hole) & slot_map_slots(step, *word, end);
 
-        if (free) {
-            slot_map_set(&row[*word], free, shared);
-            return free;
-        }
+        if (free) return free;
     }
     return 0;
 }

@@ -64,7 +64,8 @@ test_empty_page(void **state)
         cow_bits_t free;
         unsigned int word = 0, next = 0;
 
-        while ((free = slot_map_take(row, steps[s], end_of(steps[s]), -1, false, &word)) != 0) {
+        while ((free = slot_map_find(row, steps[s], end_of(steps[s]), -1, &word)) != 0) {
+            slot_map_set(&row[word], free, s % 2);
             for (unsigned int bit = 0; bit < COW_BITS; bit++) {
                 if (!(free >> bit & 1)) continue;
                 assert_int_equal(word * COW_BITS + bit, next);
@@ -74,7 +75,7 @@ test_empty_page(void **state)
         assert_int_equal(next, end_of(steps[s]));
         assert_int_equal(slot_map_count(row), COW_PAGE_SLOTS / steps[s]);
         word = 0;
-        assert_true(slot_map_take(row, steps[s], end_of(steps[s]), -1, false, &word) == 0);
+        assert_true(slot_map_find(row, steps[s], end_of(steps[s]), -1, &word) == 0);
     }
 }
 
@@ -93,15 +94,15 @@ test_one_free(void **state)
                 for (unsigned int i = 0; i < end; i += step) {
                     if (i != slot) slot_map_allocate(row, i, true);
                 }
-                assert_true(slot_map_take(row, step, end, (int)slot, true, &word) == 0);
+                assert_true(slot_map_find(row, step, end, (int)slot, &word) == 0);
                 word = from;
                 if (from > slot / COW_BITS) {
-                    assert_true(slot_map_take(row, step, end, -1, false, &word) == 0);
+                    assert_true(slot_map_find(row, step, end, -1, &word) == 0);
                     continue;
                 }
-                assert_true(slot_map_take(row, step, end, -1, false, &word) == (cow_bits_t)1 << slot % COW_BITS);
+                assert_true(slot_map_find(row, step, end, -1, &word) == (cow_bits_t)1 << slot % COW_BITS);
                 assert_int_equal(word, slot / COW_BITS);
-                assert_true(slot_map_has(row, slot));
+                assert_false(slot_map_has(row, slot)); /* not before it is set */
             }
         }
     }
@@ -127,7 +128,8 @@ test_random(void **state)
         }
 
         unsigned int before = slot_map_count(row);
-        while ((taken = slot_map_take(row, step, end, hole, round % 2, &word)) != 0) {
+        while ((taken = slot_map_find(row, step, end, hole, &word)) != 0) {
+            slot_map_set(&row[word], taken, round % 2);
             for (unsigned int bit = 0; bit < COW_BITS; bit++) {
                 unsigned int slot = word * COW_BITS + bit;
 
