@@ -168,6 +168,55 @@ class TestSlotMap < Minitest::Test
     RUBY
   end
 
+  # An extension that walks the heap by the public function, and looks at headers. It is given
+  # ranges of slots, and what dies meanwhile must not look alive.
+  def test_an_extension_that_walks_the_heap
+    run_map(<<~'RUBY')
+      require "fiddle"
+      kept = leave(300)
+      GC.start
+      live = GC.stat(:heap_live_slots)
+      seen = pages = 0
+      walk = Fiddle::Closure::BlockCaller.new(Fiddle::TYPE_INT, [Fiddle::TYPE_UINTPTR_T, Fiddle::TYPE_UINTPTR_T, Fiddle::TYPE_SIZE_T, Fiddle::TYPE_VOIDP]) do |from, to, size, _|
+        pages += 1
+        if pages % 20 == 0
+          kept.pop(10)
+          GC.start
+        end
+        (from...to).step(size) do |slot|
+          type = Fiddle::Pointer.new(slot)[0, 8].unpack1("Q") & 0x1f
+          [0, 0x1d].include?(type) or seen += 1 # T_NONE, T_ZOMBIE
+          (1..0x1e) === type or type == 0 or raise "#{type.to_s(16)} at #{slot.to_s(16)}"
+        end
+        0
+      end
+      Fiddle::Function.new(Fiddle.dlopen(nil)["rb_objspace_each_objects"], [Fiddle::TYPE_VOIDP, Fiddle::TYPE_VOIDP], Fiddle::TYPE_VOID).call(walk, 0)
+      pages > 50 or raise pages.to_s
+      # It makes objects itself while it walks, and lets some die.
+      (live * 0.7..live * 1.6) === seen or raise "#{live} lived, #{seen} were seen"
+      verify
+    RUBY
+  end
+
+  # Addresses of dead objects in registers and on the stack keep nothing alive.
+  def test_an_extension_that_keeps_addresses_of_dead_objects
+    run_map(<<~'RUBY')
+      require "fiddle"
+      require "objspace"
+      address = ->(object) { ObjectSpace.dump(object)[/0x(\h+)/, 1].to_i(16) }
+      made = objects(200)
+      stale = made.flat_map { |list| list.first(8).map(&address) }
+      made = nil
+      3.times { GC.start }
+      gc = Fiddle::Function.new(Fiddle.dlopen(nil)["rb_gc"], [Fiddle::TYPE_UINTPTR_T] * 16, Fiddle::TYPE_VOID)
+      stale.each_slice(16).first(60).each { |some| gc.call(*some, *[0] * (16 - some.size)) }
+      verify
+      objects(500)
+      stale.each_slice(16).first(20).each { |some| gc.call(*some, *[0] * (16 - some.size)) }
+      verify
+    RUBY
+  end
+
   # Every slot counts once.
   def test_counts
     run_map(<<~'RUBY')
