@@ -388,9 +388,8 @@ locate_flag(void *body, uintptr_t address)
     return LOCATE_UNALIGNED && alignoff_before((uintptr_t)body, address) ? LOCATE_FLAG : 0;
 }
 
-/* The locator's part of the flags that stay with a slot, whatever object is in it. It
- * is asked for each new object: without a look at what the locator is, for where it is
- * arena no slot has the flag. */
+/* The locator's part of the flags that stay with a slot, whatever object is in it. It is
+ * asked without a look at what the locator is: where it is arena no slot has the flag. */
 static inline uintptr_t
 locate_kept(uintptr_t flags)
 {
