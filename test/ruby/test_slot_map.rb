@@ -69,7 +69,8 @@ class TestSlotMap < Minitest::Test
     RUBY
     pages, before, after = numbers(out)
     assert_operator pages, :>, 1_000
-    assert_operator after - before, :<=, pages / 1_000, "of #{pages} OS pages, #{before} of them written already"
+    # Call caches and the array that holds all are written by the program (5 pages; pristine: all).
+    assert_operator after - before, :<=, pages / 100, "of #{pages} OS pages, #{before} of them written already"
   end
 
   # Nor are they read: a collection gets by without an OS page that is full of them.
