@@ -26,7 +26,7 @@
  * After: Nakamura and Matsumoto, "Ruby Garbage Collection Using Efficient Bitmap Marking"
  * (section 3.1; seed 000) and Nakamura's arenas of 128 MB (seed 001).
  *
- * Entry points: arena_take, arena_give, arena_of and arena_knows; arena_seal and
+ * Entry points: arena_take, arena_give, arena_discard, arena_of and arena_knows; arena_seal and
  * arena_unseal; arena_consistent.
  *
  * Who writes this memory after a fork: a full collection the marks of all pages; any
@@ -317,8 +317,15 @@ arena_clear_words(cow_bits_t *words, size_t count)
     }
 }
 
-/* Takes a heap page back. Its memory goes to the system where OS pages are small
- * enough; an arena without used pages is released, if there is another. */
+/* Gives a heap page's memory back to the system, where OS pages are small enough. */
+static void
+arena_discard(void *page)
+{
+    if (sysconf(_SC_PAGESIZE) <= COW_PAGE_SIZE) os_give_back(page, COW_PAGE_SIZE);
+}
+
+/* Takes a heap page back, and its memory (arena_discard); an arena without used pages is
+ * released, if there is another. */
 static void
 arena_give(struct arena_space *space, void *page)
 {
@@ -329,7 +336,7 @@ arena_give(struct arena_space *space, void *page)
     arena->free[group] |= UINT64_C(1) << number % 64;
     arena->used--;
     if (group < arena->lowest) arena->lowest = group;
-    if (sysconf(_SC_PAGESIZE) <= COW_PAGE_SIZE) os_give_back(page, COW_PAGE_SIZE);
+    arena_discard(page);
     poison(page, COW_PAGE_SIZE);
     if (arena->used == 0 && space->count > 1) arena_release(space, arena);
 }

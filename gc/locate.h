@@ -20,9 +20,9 @@
  * section 3 (seed 000).
  *
  * Entry points: locate_page, locate_row, locate_slot and locate_cell of an object;
- * locate_known of any address; locate_take and locate_give, locate_seal and
- * locate_unseal of a heap page; locate_lay_out when it is cut into slots; locate_flag
- * when a slot is handed out; locate_marked, locate_mark, locate_mark_first, locate_unmark and
+ * locate_known of any address; locate_take and locate_give, locate_seal, locate_unseal and
+ * locate_discard of a heap page; locate_lay_out when it is cut into slots; locate_flag when
+ * a slot is handed out; locate_marked, locate_mark, locate_mark_first, locate_unmark and
  * locate_clear_marks; locate_consistent.
  *
  * Who writes this memory after a fork: as in arena.h. Where pages are malloc's, their
@@ -343,6 +343,14 @@ locate_give(struct heap_page *page, void *body)
     memmove(there, there + 1, (size_t)(locate_space.blocks + locate_space.count - there) * sizeof(*there));
     free(block->whole_body);
     free(block->whole);
+}
+
+/* Gives a heap page's memory back to the system, where it can; the page stays handed out, and
+ * what stands in it is anything. */
+static void
+locate_discard(void *body)
+{
+    if (!LOCATE_SEARCHES && !LOCATE_UNALIGNED) arena_discard(body);
 }
 
 /* Notes that a heap page is sealed, or no longer. */

@@ -46,7 +46,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
+#include "setting.h"
 
 enum seal_mode { SEAL_OFF, SEAL_WARMUP, SEAL_AUTO };
 
@@ -83,29 +83,14 @@ static const char *const seal_mode_names[] = { "off", "warmup", "auto" };
 # define SEAL_ROOM_LEAST (4 * 1024 * 1024)
 #endif
 
-/* Reads RUBY_GC_SEAL. Returns false where it is none of the three; +mode+ is then
- * left alone. Unset and empty mean the default. */
+/* Reads RUBY_GC_SEAL (setting.h). */
 static inline bool
 seal_mode_read(const char *text, enum seal_mode *mode)
 {
-    if (text == NULL || text[0] == '\0') return true;
-    for (int i = SEAL_OFF; i <= SEAL_AUTO; i++) {
-        if (strcmp(text, seal_mode_names[i]) == 0) {
-            *mode = (enum seal_mode)i;
-            return true;
-        }
-    }
-    return false;
-}
+    int place = *mode;
 
-/* Reads a switch, 0 or 1. Returns false where it is neither; +on+ is then left
- * alone. Unset and empty mean the default. */
-static inline bool
-seal_switch_read(const char *text, bool *on)
-{
-    if (text == NULL || text[0] == '\0') return true;
-    if ((text[0] != '0' && text[0] != '1') || text[1] != '\0') return false;
-    *on = text[0] == '1';
+    if (!setting_name(text, seal_mode_names, SEAL_AUTO + 1, &place)) return false;
+    *mode = (enum seal_mode)place;
     return true;
 }
 

@@ -65,6 +65,26 @@ module CowTest
     end
   RUBY
 
+  # Ruby source for scripts: os_pages(objects) gives the numbers of the OS pages that more than
+  # five of them begin in; count_pages(pages, bit) how many of them have a bit in pagemap.
+  OS_PAGES = <<~'RUBY'
+    require "objspace"
+    PRESENT, ALONE = 63, 56 # mapped at all; by nobody else
+
+    def os_pages(objects)
+      objects.map { |object| ObjectSpace.dump(object)[/0x(\h+)/, 1].to_i(16) / 4096 }.tally.select { |_, count| count > 5 }.keys
+    end
+
+    def count_pages(pages, bit)
+      File.open("/proc/self/pagemap", "rb") do |file|
+        pages.count do |page|
+          file.pos = page * 8
+          file.read(8).unpack1("Q")[bit] == 1
+        end
+      end
+    end
+  RUBY
+
   # Ruby source for scripts: in_child { ... } runs the block in a forked child
   # and raises unless the child comes to its end without an exception.
   IN_CHILD = <<~'RUBY'

@@ -208,6 +208,24 @@ test_seal(void **state)
     consistent();
 }
 
+/* What stood there is gone where arenas are, and there anywhere else; the page is as good. */
+static void
+test_discard(void **state)
+{
+    bool arenas = !LOCATE_SEARCHES && !LOCATE_UNALIGNED;
+    struct heap_page *page = taken(COW_SLOT_SIZE);
+    char *last = (char *)page->body + COW_PAGE_SIZE - 1;
+
+    locate_mark(page->body + COW_SLOT_SIZE);
+    *last = 7;
+    locate_discard((void *)page->body);
+    assert_int_equal(*last, arenas ? 0 : 7);
+    if (LOCATE_BY != LOCATE_HEADER) assert_true(locate_marked(page->body + COW_SLOT_SIZE));
+    consistent();
+    *last = 8;
+    assert_int_equal(*last, 8);
+}
+
 int
 main(void)
 {
@@ -217,6 +235,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_any_address, begin, end),
         cmocka_unit_test_setup_teardown(test_no_arena_can_be_had, begin, end),
         cmocka_unit_test_setup_teardown(test_seal, begin, end),
+        cmocka_unit_test_setup_teardown(test_discard, begin, end),
     };
 
     return cmocka_run_group_tests_name("locate: " LOCATE_NAME, tests, NULL, NULL);

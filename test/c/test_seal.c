@@ -62,21 +62,6 @@ test_room(void **state)
 }
 
 static void
-test_switch(void **state)
-{
-    static const struct { const char *text; bool good, on; } rows[] = {
-        { NULL, true, true }, { "", true, true }, { "1", true, true }, { "0", true, false },
-        { "2", false, true }, { "00", false, true }, { "no", false, true }, { "0 ", false, true },
-    };
-
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        bool on = true; /* is left alone where the text says nothing */
-        assert_int_equal(seal_switch_read(rows[i].text, &on), rows[i].good);
-        assert_int_equal(on, rows[i].on);
-    }
-}
-
-static void
 test_floor(void **state)
 {
     size_t spare = 0;
@@ -121,7 +106,6 @@ main(void)
         cmocka_unit_test(test_due),
         cmocka_unit_test(test_survivors),
         cmocka_unit_test(test_room),
-        cmocka_unit_test(test_switch),
         cmocka_unit_test(test_floor),
         cmocka_unit_test(test_spare),
     };

@@ -7,7 +7,7 @@ require_relative "../helper"
 class TestSlotMap < Minitest::Test
   include CowTest
 
-  CHECK = IN_CHILD + PRIVATE_DIRTY + <<~'RUBY'
+  CHECK = IN_CHILD + PRIVATE_DIRTY + OS_PAGES + <<~'RUBY'
     def check(what, found, expected)
       raise "#{what}: #{found.inspect} in place of #{expected.inspect}" unless found == expected
     end
@@ -41,29 +41,19 @@ class TestSlotMap < Minitest::Test
     skip "the kernel does not tell here who maps a page" unless File.readable?("/proc/self/pagemap")
 
     out = run_map(<<~'RUBY')
-      require "objspace"
-      # How many of the OS pages nobody else maps.
-      alone = lambda do |pages|
-        File.open("/proc/self/pagemap", "rb") do |file|
-          pages.count do |page|
-            file.pos = page * 8
-            file.read(8).unpack1("Q")[56] == 1
-          end
-        end
-      end
       long = "l" * 600
       kept = Array.new(20_000) { |i| [i * 1e300 + 1e305, "s#{i}".dup, [i, i], { i => i }, Witness.new, Rational(i, 7), "#{i} #{long}"] }
       # Those between others of their kind; what they own outside their slots is malloc's.
-      pages = kept.flatten(1).map { |object| ObjectSpace.dump(object)[/0x(\h+)/, 1].to_i(16) / 4096 }.tally.select { |_, count| count > 5 }.keys
       Process.warmup
+      pages = os_pages(kept.flatten(1))
       in_child do
         puts pages.size
-        puts alone.call(pages)
+        puts count_pages(pages, ALONE)
         live = GC.stat(:heap_live_slots)
         kept.select!.with_index { |_, i| i % 3 > 0 }
         3.times { GC.start }
         live - GC.stat(:heap_live_slots) > 40_000 or raise "#{live} live objects before, #{GC.stat(:heap_live_slots)} now"
-        puts alone.call(pages)
+        puts count_pages(pages, ALONE)
       end
       kept.size
     RUBY
