@@ -42,7 +42,7 @@ module Chart
   end
 
   # A line for each of +lines+: [label, [[x, y], ...]].
-  Lines = Struct.new(:name, :title, :x_title, :y_title, :lines) do
+  Lines = Struct.new(:name, :title, :x_title, :y_title, :lines, :log_x) do
     def draw(directory)
       path = File.join(directory, "#{name}.svg")
       blocks = lines.each_with_index.map { |(_, points), i| Chart.data("line#{i}", points) }
@@ -50,6 +50,7 @@ module Chart
       Chart.draw(path, <<~GNUPLOT)
         #{Chart.head(path, title, 800, 420 + 18 * lines.size)}
         set xlabel #{Chart.quote(x_title)}
+        #{"set logscale x" if log_x}
         set ylabel #{Chart.quote(y_title)}
         #{blocks.join}
         plot #{plots.join(", ")}

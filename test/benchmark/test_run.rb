@@ -78,6 +78,34 @@ class TestRun < Minitest::Test
     end
   end
 
+  def test_sweep_alone_and_at_once
+    Dir.mktmpdir do |directory|
+      programs = File.join(directory, "benchmark/gc")
+      FileUtils.mkdir_p(programs)
+      File.write(File.join(programs, "aobench.rb"), "GC.start\n")
+      out, errors, status = command("run", "--ruby", "one=#{RUBY}", "--no-glibc", "--quick", "--only", "sweep", "--source", directory,
+                                    "--output", File.join(directory, "out"))
+      assert_predicate status, :success?, errors
+      ["10000 strings", "30000 strings", "aobench", "1 process", "2 processes"].each { |label| assert_match(/^#{label} +[\d.]+$/, out) }
+      raw = JSON.parse(File.read(File.join(directory, "out/results.json")))
+      assert_equal [10_000, 30_000], raw["samples"].filter_map { |sample| sample.dig("outcome", "raw", "result", "kept") if sample["case"].end_with?("strings") }
+    end
+  end
+
+  # One of several programs at once fails: the others come to their end, and it is told.
+  def test_sweep_of_which_one_fails
+    Dir.mktmpdir do |directory|
+      ruby = File.join(directory, "ruby")
+      # Fails when it measures, but not when it says what it is.
+      File.write(ruby, "#!/bin/sh\ncase $* in *sweep.rb*) echo no good >&2; exit 3;; esac\nexec '#{RUBY}' \"$@\"\n")
+      File.chmod(0o755, ruby)
+      out, _, status = command("run", "--ruby", "one=#{ruby}", "--no-glibc", "--quick", "--only", "sweep", "--output", directory)
+      assert_equal 1, status.exitstatus
+      assert_match(/^failed: sweep: 2 processes: sweep on one: ended with .*no good/, out)
+      assert_match(/^skipped: sweep: aobench is CRuby's: give --source DIR/, out)
+    end
+  end
+
   # An interrupt ends the observer and all it started.
   def test_interrupt_leaves_no_process_behind
     before = trap(:INT, "DEFAULT") # a job in the background ignores it, and so does what it starts
