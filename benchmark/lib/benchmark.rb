@@ -6,8 +6,8 @@ require_relative "measured"
 # measures, and how one run of one case is made.
 class Benchmark
   # +better+ is :less or :more. +alone+: the base has about nothing of it, a ratio
-  # to that says nothing.
-  Metric = Struct.new(:key, :title, :unit, :better, :digits, :alone, keyword_init: true)
+  # to that says nothing. +geometric+: its rows' ratios have a geometric mean.
+  Metric = Struct.new(:key, :title, :unit, :better, :digits, :alone, :geometric, keyword_init: true)
   # +needs+ is memory in MB; +arguments+ are the benchmark's own.
   Case = Struct.new(:label, :arguments, :needs, keyword_init: true)
   # +values+: metric's key => { row's label => number }, or a number where the

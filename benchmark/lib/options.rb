@@ -15,7 +15,7 @@ class Options
   RUNS = 5
   MINUTES = 14
 
-  attr_reader :quick, :runs, :minutes, :output, :source, :dictionary
+  attr_reader :quick, :runs, :minutes, :output, :source, :dictionary, :driver
 
   def initialize(arguments, benchmarks)
     @benchmarks = benchmarks
@@ -83,7 +83,8 @@ class Options
       options.on("--quick", "each benchmark once and small, to see that it works") { @quick = true }
       options.on("--runs N", Integer, "at most so many runs of a case on each build (default #{RUNS})") { |n| @runs = positive("--runs", n) }
       options.on("--minutes N", Integer, "begin no further run after so many minutes, once every case was run", "(default #{MINUTES})") { |n| @minutes = positive("--minutes", n) }
-      options.on("--source DIR", "CRuby's source tree, for the benchmark gc") { |path| @source = directory(path) }
+      options.on("--source DIR", "CRuby's source tree, for gc, sweep and programs") { |path| @source = directory(path) }
+      options.on("--driver FILE", "the command benchmark-driver, for programs (default: that in PATH)") { |path| @driver = File.expand_path(path) }
       options.on("--dictionary FILE", "the dictionary for the benchmark skk") { |path| @dictionary = path }
       options.on("--output DIR", "where the results go (default build/benchmark)") { |path| @output = path }
       options.on("--list", "say what benchmarks there are") { @instead = :list }

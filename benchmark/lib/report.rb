@@ -90,6 +90,7 @@ class Report
     body = rows.map do |label, row|
       [label, number(metric, row[base]), *others.flat_map { |name| [number(metric, row[name]), *ratio(metric.alone ? nil : row[base], row[name])] }]
     end
+    body << ["geometric mean", "", *others.flat_map { |name| ["", mean_ratio(rows, base, name), ""] }] if metric.geometric
     synthetic = ", synthetic" if benchmark.synthetic?
     title = "#{benchmark.title}: #{metric.title} (#{metric.unit}, #{metric.better} is better#{synthetic})"
     Table.new(title, head, body, note: (benchmark.summary if metric == benchmark.metrics.first))
@@ -108,6 +109,11 @@ class Report
     return %w[- -] unless ratio
 
     [format("%.2f", ratio.median), ratio.pairs == 1 ? "one run" : format("%.2f to %.2f", ratio.least, ratio.most)]
+  end
+
+  def mean_ratio(rows, base, name)
+    mean = Statistics.geometric_mean(rows.values.filter_map { |row| Statistics.ratio(row[base] || {}, row[name] || {})&.median })
+    mean ? format("%.3f", mean) : "-"
   end
 
   def charts

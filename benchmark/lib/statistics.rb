@@ -13,6 +13,11 @@ module Statistics
     sorted.size.odd? ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2.0
   end
 
+  # Of numbers above 0.
+  def self.geometric_mean(numbers)
+    Math.exp(numbers.sum { |number| Math.log(number) } / numbers.size) unless numbers.empty?
+  end
+
   # +base+ and +ours+ are hashes from run to number. Pairs that lack one side,
   # or have nothing to divide by, are left out; nil when none is left.
   def self.ratio(base, ours)

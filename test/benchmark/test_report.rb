@@ -56,6 +56,13 @@ class TestReport < Minitest::Test
     assert_equal [["a case", "0.1", "3.0", "-", "-"]], extra.rows
   end
 
+  def test_a_metric_with_a_geometric_mean
+    metrics = [Benchmark::Metric.new(key: :memory, title: "memory", unit: "MB", better: :less, digits: 1, geometric: true)]
+    values = [{ "x" => 10.0, "y" => 1.0, "only one" => 1.0 }, { "x" => 5.0, "y" => 8.0 }]
+    report = report([sample("stock", 1, { memory: values[0] }), sample("cow", 1, { memory: values[1] })])
+    Example.stub(:metrics, metrics) { assert_equal ["geometric mean", "", "", "2.000", ""], report.tables.first.rows.last }
+  end
+
   def test_markdown_escapes
     text = report(samples).tables.first.to_markdown
     assert_includes text, "| --- | ---: | ---: | ---: | ---: |"

@@ -92,6 +92,33 @@ class TestRun < Minitest::Test
     end
   end
 
+  # Upstream's harness in the shape of its output alone.
+  def test_programs_by_upstreams_harness
+    Dir.mktmpdir do |directory|
+      programs = File.join(directory, "benchmark")
+      FileUtils.mkdir_p(programs)
+      %w[app_fib.rb array_max_int.yml].each { |name| File.write(File.join(programs, name), "") }
+      driver = File.join(directory, "driver")
+      File.write(driver, <<~'RUBY')
+        exit if ARGV == ["--version"]
+        abort "broken: an Error here" if ARGV[0].end_with?("fib.rb") && ARGV[2].end_with?("--yjit")
+        raise ARGV.inspect unless ARGV[1] == "-e" && ARGV[2].match?(/\Aone::.* --disable-gems --(yjit|disable-jit)\z/)
+        puts "warming up....", "Iteration per second (i/s):", "#{File.basename(ARGV[0], ".*")}  1000000.0  ", "an other job  2.5e+8  "
+      RUBY
+      out, errors, status = command("run", "--ruby", "one=#{RUBY}", "--no-glibc", "--quick", "--only", "programs,programs_yjit", "--source", directory,
+                                    "--driver", driver, "--output", File.join(directory, "out"))
+      assert_equal 1, status.exitstatus, errors
+      assert_match(/^app_fib +1000\.0$/, out)
+      assert_match(/^array_max_int: an other job +4\.0$/, out)
+      assert_match(/^failed: programs_yjit: app_fib.rb: app_fib.rb on one: broken: an Error here/, out)
+      assert_equal 1, out.scan(/^app_fib /).size
+
+      out, = command("run", "--ruby", "one=#{RUBY}", "--no-glibc", "--quick", "--only", "programs", "--source", directory,
+                     "--driver", "/nowhere", "--output", File.join(directory, "out"))
+      assert_match(/^skipped: programs: no benchmark-driver: install the gem benchmark_driver, or give --driver FILE/, out)
+    end
+  end
+
   # One of several programs at once fails: the others come to their end, and it is told.
   def test_sweep_of_which_one_fails
     Dir.mktmpdir do |directory|

@@ -1,0 +1,100 @@
+# frozen_string_literal: true
+
+require "open3"
+require "rbconfig"
+
+# Whole programs of upstream's, by upstream's own harness. Each file is a case, each of its
+# jobs a row.
+module ProgramRun
+  METRICS = [Benchmark::Metric.new(key: :time, title: "time of an iteration", unit: "ns", better: :less, digits: 1, geometric: true)].freeze
+  FAMILIES = %w[app array hash string vm].freeze
+  SHORT = %w[app_fib.rb array_max_int.yml].freeze
+  LIMIT = 300
+  # Seconds that a file's jobs shall take on a build; of shorter ones the best of several is taken.
+  SECONDS = 1.2
+  MOST = 9
+  LINE = /^(?<job>\S.*?) {2,}(?<rate>[\d.]+(?:e\+?\d+)?) *$/.freeze
+
+  def ready
+    raise Benchmark::Skip, "needs CRuby's source tree: give --source DIR" unless options.source
+    raise Benchmark::Skip, "no benchmark/{#{FAMILIES.join(",")}}_* in #{options.source}" if files.empty?
+
+    _, status = driver({}, "--version")
+    raise Errno::ENOENT unless status.success?
+  rescue Errno::ENOENT
+    raise Benchmark::Skip, "no benchmark-driver: install the gem benchmark_driver, or give --driver FILE"
+  end
+
+  def cases
+    @repeats = {}
+    files.map { |path| Benchmark::Case.new(label: File.basename(path), arguments: [path], needs: 500) }
+  end
+
+  def left_out
+    quick? ? "--quick runs only #{SHORT.join(", ")}" : nil
+  end
+
+  def measure(build, kase)
+    path, = kase.arguments
+    @repeats[path] ||= repeats(build, path)
+    rates = jobs(build, path, @repeats[path])
+    Benchmark::Outcome.new(values: { time: rates.to_h { |job, rate| [row(path, job), 1e9 / rate] } }, raw: { repeats: @repeats[path] })
+  end
+
+  private
+
+  def files
+    found = Dir[File.join(options.source, "benchmark/{#{FAMILIES.join(",")}}_*.{rb,yml}")].sort
+    quick? ? found.select { |path| SHORT.include?(File.basename(path)) } : found
+  end
+
+  # How often, so that it takes long enough.
+  def repeats(build, path)
+    begun = Clock.now
+    jobs(build, path, 1)
+    (SECONDS / (Clock.now - begun)).round.clamp(1, MOST)
+  end
+
+  # { job => iterations a second }
+  def jobs(build, path, repeats)
+    executable = [build.name, [build.path, "--disable-gems", *self.class::SWITCHES].join(" ")].join("::")
+    out, status = driver(build.environment, path, "-e", executable, "-o", "simple", "--output-humanize", "false",
+                         "--repeat-count", repeats.to_s, "--run-duration", "0.3", "--timeout", LIMIT.to_s)
+    rates = out.scan(LINE).to_h { |job, rate| [job, Float(rate)] }
+    raise Measured::Failed, "#{File.basename(path)} on #{build.name}: #{out.lines.grep(/rror/).first&.strip || status}" if !status.success? || rates.empty? || out.include?("ERROR")
+
+    rates
+  end
+
+  # A job by its own name where that tells the file.
+  def row(path, job)
+    base = File.basename(path, ".*")
+    job.start_with?(base) ? job : "#{base}: #{job}"
+  end
+
+  def driver(environment, *arguments)
+    command = options.driver || "benchmark-driver"
+    home = File.expand_path("../..", command)
+    gems = File.directory?(File.join(home, "specifications")) ? { "GEM_PATH" => home } : {}
+    start = options.driver ? [RbConfig.ruby, command] : [command]
+    Open3.capture2e(environment.merge(gems), *start, *arguments, stdin_data: "", chdir: Dir.tmpdir)
+  end
+end
+
+class Programs < Benchmark
+  include ProgramRun
+  METRICS = ProgramRun::METRICS
+  SUMMARY = "CRuby's own benchmarks app_*, array_*, hash_*, string_* and vm_*, by benchmark-driver, no JIT"
+  SYNTHETIC = true
+  SPEED_ONLY = true
+  SWITCHES = %w[--disable-jit].freeze
+end
+
+class ProgramsYjit < Benchmark
+  include ProgramRun
+  METRICS = ProgramRun::METRICS
+  SUMMARY = "the same with YJIT"
+  SYNTHETIC = true
+  SPEED_ONLY = true
+  SWITCHES = %w[--yjit].freeze
+end
