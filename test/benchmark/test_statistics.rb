@@ -11,6 +11,12 @@ class TestStatistics < Minitest::Test
     assert_equal 2.5, Statistics.median([3, 9, 1, 2])
   end
 
+  def test_geometric_mean
+    assert_nil Statistics.geometric_mean([])
+    assert_in_delta 0.7, Statistics.geometric_mean([0.7]), 1e-12
+    assert_in_delta 1.0, Statistics.geometric_mean([0.25, 4, 1]), 1e-12
+  end
+
   # The machine is ten times slower in the second pair: the ratio of medians
   # would be wrong, that of the pairs is not.
   def test_ratio_is_taken_pair_by_pair

@@ -31,6 +31,27 @@ test_pattern(void **state)
     }
 }
 
+/* Against a slow count: empty, full, and rows of anything. */
+static void
+test_counts(void **state)
+{
+    srand(1);
+    for (int turn = 0; turn < 2000; turn++) {
+        cow_row row;
+        unsigned int all = 0;
+
+        for (unsigned int i = 0; i < COW_ROW_WORDS; i++) {
+            unsigned int count = 0;
+
+            for (unsigned int bit = 0; bit < COW_BITS; bit += 8) row[i] = row[i] << 8 | (turn == 0 ? 0 : turn == 1 ? 0xff : rand() & 0xff);
+            for (unsigned int bit = 0; bit < COW_BITS; bit++) count += row[i] >> bit & 1;
+            assert_int_equal(slot_map_count_word(row[i]), count);
+            all += count;
+        }
+        assert_int_equal(slot_map_count(row), all);
+    }
+}
+
 static void
 test_one(void **state)
 {
@@ -152,6 +173,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pattern),
+        cmocka_unit_test(test_counts),
         cmocka_unit_test(test_one),
         cmocka_unit_test(test_empty_page),
         cmocka_unit_test(test_one_free),

@@ -72,7 +72,8 @@ class TestSlotMap < Minitest::Test
     run_map(<<~'RUBY')
       require "fiddle"
       require "objspace"
-      floats = Array.new(40_000) { |i| i * 1e300 + 1e305 }
+      float = 1e305
+      floats = Array.new(40_000) { float = float.next_float } # side by side: nothing else is made
       addresses = floats.map { |float| ObjectSpace.dump(float)[/0x(\h+)/, 1].to_i(16) }.sort
       size = GC::INTERNAL_CONSTANTS[:BASE_SLOT_SIZE]
       runs = addresses.slice_when { |a, b| b - a != size }.select { |run| run.size > 300 }
