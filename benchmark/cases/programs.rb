@@ -45,10 +45,11 @@ module ProgramRun
 
   def files
     found = Dir[File.join(options.source, "benchmark/{#{FAMILIES.join(",")}}_*.{rb,yml}")].sort
-    quick? ? found.select { |path| SHORT.include?(File.basename(path)) } : found
+    found = found.select { |path| SHORT.include?(File.basename(path)) } if quick?
+    options.files ? found.select { |path| File.basename(path).match?(options.files) } : found
   end
 
-  # How often, so that it takes long enough.
+  # How often a job is run for one sample, so that it takes long enough.
   def repeats(build, path)
     begun = Clock.now
     jobs(build, path, 1)

@@ -15,7 +15,7 @@ class Options
   RUNS = 5
   MINUTES = 14
 
-  attr_reader :quick, :runs, :minutes, :output, :source, :dictionary, :driver
+  attr_reader :quick, :runs, :minutes, :output, :source, :dictionary, :driver, :files
 
   def initialize(arguments, benchmarks)
     @benchmarks = benchmarks
@@ -61,7 +61,7 @@ class Options
   end
 
   def to_h
-    { quick: quick || false, runs: runs, minutes: minutes, source: source, dictionary: dictionary, only: @only }
+    { quick: quick || false, runs: runs, minutes: minutes, source: source, dictionary: dictionary, files: files&.source, only: @only }
   end
 
   private
@@ -85,6 +85,7 @@ class Options
       options.on("--minutes N", Integer, "begin no further run after so many minutes, once every case was run", "(default #{MINUTES})") { |n| @minutes = positive("--minutes", n) }
       options.on("--source DIR", "CRuby's source tree, for gc, sweep and programs") { |path| @source = directory(path) }
       options.on("--driver FILE", "the command benchmark-driver, for programs (default: that in PATH)") { |path| @driver = File.expand_path(path) }
+      options.on("--files REGEXP", Regexp, "of programs only the files whose names match") { |pattern| @files = pattern }
       options.on("--dictionary FILE", "the dictionary for the benchmark skk") { |path| @dictionary = path }
       options.on("--output DIR", "where the results go (default build/benchmark)") { |path| @output = path }
       options.on("--list", "say what benchmarks there are") { @instead = :list }

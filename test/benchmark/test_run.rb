@@ -113,6 +113,11 @@ class TestRun < Minitest::Test
       assert_match(/^failed: programs_yjit: app_fib.rb: app_fib.rb on one: broken: an Error here/, out)
       assert_equal 1, out.scan(/^app_fib /).size
 
+      out, = command("run", "--ruby", "one=#{RUBY}", "--no-glibc", "--quick", "--only", "programs", "--source", directory, "--files", "fib|xyz",
+                     "--driver", driver, "--output", File.join(directory, "out"))
+      assert_match(/^app_fib/, out)
+      refute_match(/^array/, out)
+
       out, = command("run", "--ruby", "one=#{RUBY}", "--no-glibc", "--quick", "--only", "programs", "--source", directory,
                      "--driver", "/nowhere", "--output", File.join(directory, "out"))
       assert_match(/^skipped: programs: no benchmark-driver: install the gem benchmark_driver, or give --driver FILE/, out)
