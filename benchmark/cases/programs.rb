@@ -88,6 +88,7 @@ class Programs < Benchmark
   SUMMARY = "CRuby's own benchmarks app_*, array_*, hash_*, string_* and vm_*, by benchmark-driver, no JIT"
   SYNTHETIC = true
   SPEED_ONLY = true
+  BY_NAME = true
   SWITCHES = %w[--disable-jit].freeze
 end
 
@@ -97,5 +98,6 @@ class ProgramsYjit < Benchmark
   SUMMARY = "the same with YJIT"
   SYNTHETIC = true
   SPEED_ONLY = true
+  BY_NAME = true
   SWITCHES = %w[--yjit].freeze
 end

@@ -5,6 +5,7 @@ class Sweep < Benchmark
             "alone, and by several processes at once, with 100,000 strings and 10,000,000 floats each; and aobench"
   SYNTHETIC = true
   SPEED_ONLY = true
+  BY_NAME = true
   METRICS = [
     Metric.new(key: :time, title: "run time", unit: "s", better: :less, digits: 2),
     Metric.new(key: :gc_time, title: "GC time", unit: "ms", better: :less, digits: 0),

@@ -58,6 +58,8 @@ class Benchmark
 
   # Whether only speed is the question.
   SPEED_ONLY = false
+  # Whether it is run only where --only names it: it takes long.
+  BY_NAME = false
 
   # Raises Skip where something the benchmark needs is missing.
   def ready

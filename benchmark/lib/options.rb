@@ -37,7 +37,7 @@ class Options
 
   # The chosen benchmarks, in their own order.
   def chosen
-    @only ? @benchmarks.select { |benchmark| @only.include?(benchmark.title) } : @benchmarks
+    @benchmarks.select { |benchmark| @only ? @only.include?(benchmark.title) : !benchmark::BY_NAME }
   end
 
   # The builds, ready to run; the first is the base.
@@ -85,7 +85,7 @@ class Options
       options.on("--minutes N", Integer, "begin no further run after so many minutes, once every case was run", "(default #{MINUTES})") { |n| @minutes = positive("--minutes", n) }
       options.on("--source DIR", "CRuby's source tree, for gc, sweep and programs") { |path| @source = directory(path) }
       options.on("--driver FILE", "the command benchmark-driver, for programs (default: that in PATH)") { |path| @driver = File.expand_path(path) }
-      options.on("--files REGEXP", Regexp, "of programs only the files whose names match") { |pattern| @files = pattern }
+      options.on("--files REGEXP", "of programs only the files whose names match") { |text| @files = pattern("--files", text) }
       options.on("--dictionary FILE", "the dictionary for the benchmark skk") { |path| @dictionary = path }
       options.on("--output DIR", "where the results go (default build/benchmark)") { |path| @output = path }
       options.on("--list", "say what benchmarks there are") { @instead = :list }
@@ -118,6 +118,12 @@ class Options
 
   def positive(option, number)
     number.positive? ? number : raise(Bad, "#{option} wants a number above 0")
+  end
+
+  def pattern(option, text)
+    Regexp.new(text)
+  rescue RegexpError => e
+    raise Bad, "#{option}: #{e.message}"
   end
 
   def directory(path)

@@ -36,6 +36,7 @@ class TestOptions < Minitest::Test
         ["--ruby", ruby, "--source", "/nowhere"] => %r{--source: no such directory: /nowhere},
         ["--ruby", ruby, "--output", "/proc/x"] => /--output: /,
         ["--ruby", ruby, "--output", plain] => /--output: /,
+        ["--ruby", ruby, "--files", "("] => /--files: end pattern with unmatched parenthesis/,
         ["--ruby", ruby, "--nonsense"] => /invalid option: --nonsense/,
         ["--ruby", ruby, "extra"] => /not understood: extra/
       }.each do |arguments, message|
@@ -45,6 +46,12 @@ class TestOptions < Minitest::Test
         assert_refused message, "run", *safe, *arguments
       end
     end
+  end
+
+  def test_long_benchmarks_are_chosen_by_name_alone
+    BenchmarkTest.load("lib/cli")
+    assert_empty Options.new([], Benchmark.all).chosen.map(&:title) & %w[sweep programs programs_yjit]
+    assert_equal %w[gc sweep], Options.new(%w[--only sweep,gc], Benchmark.all).chosen.map(&:title)
   end
 
   def test_list_and_help
