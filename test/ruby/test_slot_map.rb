@@ -171,6 +171,32 @@ class TestSlotMap < Minitest::Test
     end
   end
 
+  # Moved to another Ractor an object's words are copied, and with them whose the memory is.
+  def test_what_was_moved_to_a_ractor_gives_back_what_it_owned
+    skip "AddressSanitizer keeps freed memory for a while" if ASAN
+
+    out = run_map(<<~'RUBY')
+      Warning[:experimental] = false
+      ractor = Ractor.new { loop { Ractor.yield(Ractor.receive.size) } }
+      resident = -> { File.read("/proc/self/status")[/^VmRSS:\s+(\d+)/, 1].to_i }
+      round = lambda do
+        2_000.times do |i|
+          ractor.send("b" * (10_000 + i), move: true)
+          ractor.take
+          ractor.send(Array.new(1_000 + i), move: true)
+          ractor.take
+        end
+        3.times { GC.start }
+        verify
+      end
+      3.times { round.call }
+      before = resident.call
+      3.times { round.call }
+      puts resident.call - before
+    RUBY
+    assert_operator numbers(out).first, :<, 50_000, "KB, of 162,000 that were moved"
+  end
+
   def test_dead_objects_are_not_walked
     run_map(<<~'RUBY')
       require "objspace"
