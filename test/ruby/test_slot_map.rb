@@ -14,6 +14,22 @@ class TestSlotMap < Minitest::Test
 
     def verify = GC.verify_internal_consistency
 
+    # KB that are in memory.
+    def resident = File.read("/proc/self/status")[/^VmRSS:\s+(\d+)/, 1].to_i
+
+    # KB that the process grows by in the block. malloc may grow at times; what is lost is lost
+    # each time: so it is tried again until it is less than +bound+.
+    def growth(bound)
+      grown = nil
+      10.times do
+        before = resident
+        yield
+        grown = resident - before
+        break if grown < bound
+      end
+      grown
+    end
+
     class Witness; end
 
     # Objects of all sizes of slots, +count+ of each.
@@ -43,8 +59,8 @@ class TestSlotMap < Minitest::Test
     out = run_map(<<~'RUBY')
       long = "l" * 600
       kept = Array.new(20_000) { |i| [i * 1e300 + 1e305, "s#{i}".dup, [i, i], { i => i }, Witness.new, Rational(i, 7), "#{i} #{long}"] }
-      # Those between others of their kind; what they own outside their slots is malloc's.
       Process.warmup
+      # Those between others of their kind; what they own outside their slots is malloc's.
       pages = os_pages(kept.flatten(1))
       in_child do
         puts pages.size
@@ -147,19 +163,13 @@ class TestSlotMap < Minitest::Test
         "block": -> { local = bytes.size; proc { local } },
         "split": -> { bytes.unpack("C*").pack("C*").scan(/b{100}/) },
       }
-      resident = -> { File.read("/proc/self/status")[/^VmRSS:\s+(\d+)/, 1].to_i }
       makers.each do |name, maker|
         300.times { maker.call }
-        # malloc may grow at times; what is lost is lost each time.
-        grown = nil
-        10.times do
-          before = resident.call
+        grown = growth(1_200) do
           4.times do
             1_000.times { maker.call }
             GC.start
           end
-          grown = resident.call - before
-          break if grown < 1_200
         end
         puts "#{name.to_s.tr(" ", "_")} #{grown}"
       end
@@ -178,7 +188,6 @@ class TestSlotMap < Minitest::Test
     out = run_map(<<~'RUBY')
       Warning[:experimental] = false
       ractor = Ractor.new { loop { Ractor.yield(Ractor.receive.size) } }
-      resident = -> { File.read("/proc/self/status")[/^VmRSS:\s+(\d+)/, 1].to_i }
       round = lambda do
         2_000.times do |i|
           ractor.send("b" * (10_000 + i), move: true)
@@ -190,9 +199,7 @@ class TestSlotMap < Minitest::Test
         verify
       end
       3.times { round.call }
-      before = resident.call
-      3.times { round.call }
-      puts resident.call - before
+      puts growth(50_000) { 3.times { round.call } }
     RUBY
     assert_operator numbers(out).first, :<, 50_000, "KB, of 162,000 that were moved"
   end
