@@ -60,7 +60,7 @@
 
 /* Free slots of all heaps together that a child has after a collection. */
 #ifndef NURSERY_LEAST_SLOTS
-# define NURSERY_LEAST_SLOTS 16384
+# define NURSERY_LEAST_SLOTS 12288
 #endif
 
 /* They are at least the inherited slots divided by this. */

@@ -4,7 +4,8 @@ require "open3"
 require "rbconfig"
 
 # A ruby under measurement: its name, where it is, and the environment that is
-# part of it.
+# part of it. A path that holds %d stands for as many linkings of one ruby as there are
+# (tool/layouts), and each round takes the next.
 class Build
   Unusable = Class.new(StandardError)
 
@@ -19,13 +20,27 @@ class Build
     [name, path]
   end
 
-  attr_reader :name, :path, :env, :version, :allocator
+  attr_reader :name, :env, :version, :allocator
 
   def initialize(name, path, env: {}, memory_only: false)
     @name = name
     @path = File.expand_path(path)
     @env = env
     @memory_only = memory_only
+    @layouts = @path.include?("%d") ? linkings : [@path]
+  end
+
+  def path
+    @layouts.first || @path
+  end
+
+  def layouts
+    @layouts.size
+  end
+
+  # This ruby as a round runs it; the first round is 1.
+  def of_round(round)
+    dup.tap { |build| build.take_layout(round - 1) }
   end
 
   # Measured where memory is the question, not speed.
@@ -35,7 +50,7 @@ class Build
 
   # The same ruby in another environment.
   def with(suffix, env)
-    Build.new("#{name}+#{suffix}", path, env: self.env.merge(env), memory_only: true).check
+    Build.new("#{name}+#{suffix}", @path, env: self.env.merge(env), memory_only: true).check
   end
 
   # Runs it once, to learn what it is.
@@ -63,10 +78,20 @@ class Build
   end
 
   def to_h
-    { name: name, path: path, env: env, version: version, allocator: allocator, memory_only: memory_only? }
+    { name: name, path: @path, layouts: layouts, env: env, version: version, allocator: allocator, memory_only: memory_only? }
+  end
+
+  protected
+
+  def take_layout(number)
+    @layouts = @layouts.rotate(number)
   end
 
   private
+
+  def linkings
+    1.step.lazy.map { |layout| @path.sub("%d", layout.to_s) }.take_while { |file| File.exist?(file) }.to_a
+  end
 
   def capture(*arguments, extra: {})
     Open3.capture2e(environment.merge(extra), path, *arguments, stdin_data: "")

@@ -76,7 +76,7 @@ class Options
     OptionParser.new do |options|
       options.banner = "Usage: benchmark/run --ruby NAME=PATH --ruby NAME=PATH [options]\n" \
                        "Measures rubies side by side; the first is the base the others are compared with.\n\n"
-      options.on("--ruby NAME=PATH", "a build to measure; may be given again") { |text| add_ruby(text) }
+      options.on("--ruby NAME=PATH", "a build to measure; may be given again; %d in PATH: 1, 2, ...,", "another of tool/layouts' in each round") { |text| add_ruby(text) }
       options.on("--env NAME:KEY=VALUE", "an environment variable for a build; may be given again") { |text| add_env(text) }
       options.on("--[no-]glibc", "also measure the memory of the base with glibc's malloc", "and MALLOC_ARENA_MAX=2 (default: yes)") { |on| @glibc = on }
       options.on("--only NAMES", Array, "only these benchmarks, with commas between them") { |names| @only = known(names) }

@@ -59,7 +59,8 @@ class Report
               "transparent huge pages: #{@facts[:transparent_huge_pages] || "none"}"
     builds = @builds.map do |build|
       env = build.env.map { |pair| " #{pair.join("=")}" }.join
-      "#{build.name}: #{build.version}, #{build.allocator["name"]}#{env}"
+      layouts = ", #{build.layouts} layouts" if build.layouts > 1
+      "#{build.name}: #{build.version}, #{build.allocator["name"]}#{layouts}#{env}"
     end
     ["#{@facts[:date]}, commit #{@facts[:commit] || "none"}", machine, *builds,
      "medians; ratio: to #{@builds.first.name}, pair by pair, median, with the least and the greatest as spread"]

@@ -67,7 +67,7 @@ class Runner
     started = Clock.now
     outcomes = (round.even? ? entry.builds.reverse : entry.builds).to_h do |build|
       @progress.start("#{entry.name}, #{build.name}")
-      [build, entry.benchmark.measure(build, entry.case)]
+      [build, entry.benchmark.measure(build.of_round(round), entry.case)]
     end
     entry.seconds = Clock.now - started
     outcomes.each do |build, outcome|

@@ -27,6 +27,17 @@ class TestRun < Minitest::Test
     assert_equal %w[one two two one one two], order
   end
 
+  def test_each_round_takes_the_next_layout
+    Dir.mktmpdir do |directory|
+      1.upto(2) { |layout| File.symlink(RUBY, File.join(directory, "ruby.#{layout}")) }
+      build = Build.new("one", File.join(directory, "ruby.%d")).check
+      assert_equal %w[ruby.1 ruby.2 ruby.1], (1..3).map { |round| File.basename(build.of_round(round).path) }
+      assert_equal [2, 1], [build, Build.new("two", RUBY)].map(&:layouts)
+      error = assert_raises(Build::Unusable) { Build.new("one", File.join(directory, "none.%d")).check }
+      assert_match(/no such file: .*none\.%d/, error.message)
+    end
+  end
+
   def test_quick_run
     Dir.mktmpdir do |directory|
       out, errors, status = command("run", "--ruby", "one=#{RUBY}", "--ruby", "two=#{RUBY}", "--env", "two:EXAMPLE=1", "--no-glibc",
