@@ -9,6 +9,7 @@ class Gc < Benchmark
     Metric.new(key: :gc_time, title: "GC time", unit: "ms", better: :less, digits: 0),
     Metric.new(key: :mark_time, title: "of it marking", unit: "ms", better: :less, digits: 0),
     Metric.new(key: :sweep_time, title: "of it sweeping", unit: "ms", better: :less, digits: 0),
+    Metric.new(key: :collections, title: "collections", unit: "count", better: :less, digits: 0),
     Metric.new(key: :peak, title: "peak resident memory", unit: "MB", better: :less, digits: 1)
   ].freeze
   # The harness of these programs; this one stands in its place.
@@ -34,7 +35,8 @@ class Gc < Benchmark
     gc = measured.result["gc"]
     # Older rubies tell no parts.
     parts = { mark_time: gc["marking_time"], sweep_time: gc["sweeping_time"] }.compact
-    Outcome.new(values: { time: measured.looks["end"].seconds, gc_time: gc["time"], peak: mb(measured.peak), **parts }, raw: raw(measured))
+    Outcome.new(values: { time: measured.looks["end"].seconds, gc_time: gc["time"], collections: gc["count"],
+                          peak: mb(measured.peak), **parts }, raw: raw(measured))
   rescue Measured::Failed => e
     e.message.include?("(LoadError)") ? raise(Skip, "a library is missing: #{e.message}") : raise
   end
