@@ -19,15 +19,15 @@ class TestReport < Minitest::Test
     end
   end
   Finished = Struct.new(:samples, :omissions)
-  Named = Struct.new(:name, :version, :allocator, :env)
+  Named = Struct.new(:name, :version, :allocator, :env, :layouts)
   FACTS = { date: "2026-01-02T03:04:05Z", cores: 2, cpu: "a | b", memory_mb: 100, kernel: "Linux", transparent_huge_pages: "madvise" }.freeze
 
   def sample(build, run, values, kase = "a case")
     Runner::Sample.new(benchmark: "example", case: kase, build: build, run: run, outcome: Benchmark::Outcome.new(values: values, raw: {}))
   end
 
-  def report(samples, skipped = [], builds: %w[stock cow])
-    builds = builds.map { |name| Named.new(name, "ruby 3", { "name" => "jemalloc" }, { "A" => "b" }) }
+  def report(samples, skipped = [], builds: %w[stock cow], layouts: 1)
+    builds = builds.map { |name| Named.new(name, "ruby 3", { "name" => "jemalloc" }, { "A" => "b" }, layouts) }
     Report.new(FACTS, builds, [Example], Finished.new(samples, skipped))
   end
 
@@ -80,6 +80,7 @@ class TestReport < Minitest::Test
     assert_includes text, "2 cores (a | b), 100 MB, Linux, transparent huge pages: madvise"
     assert_includes text, "stock: ruby 3, jemalloc A=b"
     assert_includes text, "skipped: skk: no dictionary"
+    assert_includes report(samples, layouts: 3).text, "stock: ruby 3, jemalloc, 3 layouts A=b"
   end
 
   def test_a_failure_is_one_whatever_else_was_measured

@@ -134,6 +134,11 @@ class TestSlotMap < Minitest::Test
         "translated": -> { (+"aaa").tr!("a", "\u3042") << bytes },
         "read": -> { IO.popen("true") { 1 } if false; File.open("/proc/self/maps") { |file| file.read(2_000, +"") } },
         "shared": -> { a = bytes + "f"; b = a[1..]; b << "g"; [a, b] },
+        "constant and appended to": -> { [].inspect << bytes }, # its bytes are the program's
+        "constant, replaced": -> { {}.inspect.replace(bytes + "h") },
+        "constant, read into": -> { File.open("/proc/self/maps") { |file| file.read(2_000, [].to_s) } },
+        "constant, copied": -> { a = {}.inspect; b = a.dup; c = a[0..]; [b << bytes, a << bytes, c << bytes] },
+        "shared and written to": -> { a = bytes + "i"; b = a.dup; b.setbyte(0, 1); c = a[1..]; c.upcase!; [a, b, c] },
         "interned": -> { -("interned " + rand.to_s + bytes) },
         "short and interned": -> { -("i" + rand.to_s) },
         "symbol": -> { (bytes + rand.to_s).to_sym },
