@@ -20,13 +20,14 @@ class Build
     [name, path]
   end
 
-  attr_reader :name, :env, :version, :allocator
+  attr_reader :name, :env, :version, :allocator, :round
 
   def initialize(name, path, env: {}, memory_only: false)
     @name = name
     @path = File.expand_path(path)
     @env = env
     @memory_only = memory_only
+    @round = 1
     @layouts = @path.include?("%d") ? linkings : [@path]
   end
 
@@ -40,7 +41,7 @@ class Build
 
   # This ruby as a round runs it; the first round is 1.
   def of_round(round)
-    dup.tap { |build| build.take_layout(round - 1) }
+    dup.tap { |build| build.take(round) }
   end
 
   # Measured where memory is the question, not speed.
@@ -83,8 +84,9 @@ class Build
 
   protected
 
-  def take_layout(number)
-    @layouts = @layouts.rotate(number)
+  def take(round)
+    @round = round
+    @layouts = @layouts.rotate(round - 1)
   end
 
   private

@@ -1,10 +1,13 @@
 # frozen_string_literal: true
 
-# Runs one of upstream's own programs as it is.
+# Runs one of upstream's own programs as it is, where so many objects, of several
+# sizes, live already.
 require_relative "workload"
 
+program, objects = ARGV.shift(2)
+Workload::BALLAST = Array.new(objects.to_i / 4) { |i| [i, "x" * 50, "y" * 100, Object.new] }
 before = GC.stat
-load ARGV.shift
+load program
 gc = Workload.gc_delta(before)
 Workload.at(Workload.point("end"))
 Workload.result(gc: gc)

@@ -89,6 +89,19 @@ class TestRun < Minitest::Test
     end
   end
 
+  def test_gc_begins_each_round_with_another_heap
+    Dir.mktmpdir do |directory|
+      programs = File.join(directory, "benchmark/gc")
+      FileUtils.mkdir_p(programs)
+      seen = File.join(directory, "seen")
+      File.write(File.join(programs, "null.rb"), "File.write(#{seen.dump}, \"\#{Workload::BALLAST.flatten.size}\\n\", mode: 'a')\n")
+      _, errors, status = command("run", "--ruby", "one=#{RUBY}", "--ruby", "two=#{RUBY}", "--no-glibc", "--runs", "3", "--only", "gc",
+                                  "--source", directory, "--output", File.join(directory, "out"))
+      assert_predicate status, :success?, errors
+      assert_equal [0, 0, 2_800, 2_800, 5_600, 5_600], File.readlines(seen).map(&:to_i)
+    end
+  end
+
   def test_sweep_alone_and_at_once
     Dir.mktmpdir do |directory|
       programs = File.join(directory, "benchmark/gc")
