@@ -49,7 +49,10 @@ class Report
   end
 
   def tables
-    each_metric { |benchmark, metric, rows| table(benchmark, metric, rows) }
+    each_metric do |benchmark, metric, rows|
+      worse = metric.geometric ? rows.select { |_, row| worse?(metric, row) } : {}
+      [table(benchmark, metric, rows), *(table(benchmark, metric, worse, only: ", worse by more than 3 % in each run") if worse.any?)]
+    end.flatten(1)
   end
 
   private
@@ -85,16 +88,28 @@ class Report
     end
   end
 
-  def table(benchmark, metric, rows)
+  # Whether a build is worse than the first in each pair of runs, beyond what a run alone may be.
+  WORSE = 1.03
+
+  def worse?(metric, row)
+    base, *others = @builds.map { |build| row[build.name] || {} }
+    others.any? do |runs|
+      ratio = Statistics.ratio(base, runs)
+      ratio && (metric.better == :less ? ratio.least > WORSE : ratio.most < 1 / WORSE)
+    end
+  end
+
+  # +only+ says which of the metric's rows they are, where they are not all.
+  def table(benchmark, metric, rows, only: nil)
     base, *others = measured_builds(rows)
     head = ["", base, *others.flat_map { |name| [name, "ratio", "spread"] }]
     body = rows.map do |label, row|
       [label, number(metric, row[base]), *others.flat_map { |name| [number(metric, row[name]), *ratio(metric.alone ? nil : row[base], row[name])] }]
     end
-    body << ["geometric mean", "", *others.flat_map { |name| ["", mean_ratio(rows, base, name), ""] }] if metric.geometric
+    body << ["geometric mean", "", *others.flat_map { |name| ["", mean_ratio(rows, base, name), ""] }] if metric.geometric && !only
     synthetic = ", synthetic" if benchmark.synthetic?
-    title = "#{benchmark.title}: #{metric.title} (#{metric.unit}, #{metric.better} is better#{synthetic})"
-    Table.new(title, head, body, note: (benchmark.summary if metric == benchmark.metrics.first))
+    title = "#{benchmark.title}: #{metric.title}#{only} (#{metric.unit}, #{metric.better} is better#{synthetic})"
+    Table.new(title, head, body, note: (benchmark.summary if metric == benchmark.metrics.first && !only))
   end
 
   def measured_builds(rows)

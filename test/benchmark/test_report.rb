@@ -63,6 +63,19 @@ class TestReport < Minitest::Test
     Example.stub(:metrics, metrics) { assert_equal ["geometric mean", "", "", "2.000", ""], report.tables.first.rows.last }
   end
 
+  def test_what_is_worse_in_each_run_stands_apart
+    memory, speed = %i[memory speed].map { |key| [key, { "x" => 100.0, "y" => 100.0, "z" => 100.0 }] }
+    better = { memory: :less, speed: :more }
+    metrics = better.map { |key, word| Benchmark::Metric.new(key: key, title: key.to_s, unit: "1", better: word, digits: 0, geometric: true) }
+    ours = [{ memory: { "x" => 104.0, "y" => 104.0, "z" => 90.0 }, speed: { "x" => 104.0, "y" => 90.0, "z" => 102.0 } },
+            { memory: { "x" => 110.0, "y" => 102.0, "z" => 80.0 }, speed: { "x" => 110.0, "y" => 80.0, "z" => 80.0 } }]
+    samples = ours.flat_map.with_index(1) { |values, run| [sample("stock", run, [memory, speed].to_h), sample("cow", run, values)] }
+    Example.stub(:metrics, metrics) do
+      apart = report(samples).tables.select { |table| table.title.include?("worse by more than 3 % in each run") }
+      assert_equal [%w[x], %w[y]], apart.map { |table| table.rows.map(&:first) }
+    end
+  end
+
   def test_markdown_escapes
     text = report(samples).tables.first.to_markdown
     assert_includes text, "| --- | ---: | ---: | ---: | ---: |"
