@@ -37,6 +37,24 @@ class TestCheck < Minitest::Test
     assert_equal ["passed when tried again: a.rb A test_x"], o.notes
   end
 
+  def test_what_a_suite_cannot_try_again_is_tried_alone
+    output = "Finished tests in 1.0s\n"
+    names = %w[test_x test_y test_z=]
+    File.write(@report, names.map { |name| record("file=test/a.rb#class=A#testcase=#{name}", "FAILED") }.join(",\n"))
+    first = report_outcome("test-all", @report, output, Struct.new(:success?).new(false), forgives: false)
+    assert_equal %w[failed], first.tests.values.uniq
+    asked = []
+    define_singleton_method(:cruby_suite) do |_, _, _, arguments|
+      asked << arguments
+      File.write(@report, record("file=test/a.rb#class=A#testcase=#{arguments[/test_\w/]}", arguments.include?("test_x") ? "PASSED" : "FAILED"))
+      [output, Struct.new(:success?).new(true), @report]
+    end
+    o = try_again(nil, first)
+    assert_equal names.map { |name| "test/a.rb A #{name}" }.zip(%w[passed failed failed]).to_h, o.tests
+    assert_equal ["passed when tried again: test/a.rb A test_x"], o.notes
+    assert_equal [%w[a.rb /test_x/], %w[a.rb /test_y/]], asked.map { |arguments| arguments.split.values_at(-3, -1) }
+  end
+
   def test_a_suite_that_died_without_a_failure_is_a_failure
     o = outcome("test-all", record("file=a.rb#class=A#testcase=test_x", "PASSED"), ok: false)
     assert_equal "failed", o.tests["test-all as a whole"]
