@@ -24,15 +24,17 @@ module CowTest
   end
 
   # The same, but gives standard output and error together and the status.
-  # A script that outlives +timeout+ is killed with its children.
+  # A script that outlives +timeout+ is killed with its children; where all is slower, as
+  # under assertions, it may take longer (tool/check).
   def run_ruby_status(script, *args, env: {}, options: [], timeout: 120)
+    timeout *= ENV.fetch("RUBY_TEST_TIMEOUT_SCALE", "1").to_f
     command = [RUBY, *options, "-e", script, *args.map(&:to_s)]
     Open3.popen2e(env, *command, pgroup: true) do |stdin, output, thread|
       stdin.close
       reader = Thread.new { output.read }
       unless thread.join(timeout)
         Process.kill(:KILL, -thread.pid)
-        flunk "no end after #{timeout} s\n--- script\n#{script}\n--- output\n#{reader.value}"
+        flunk "no end after #{timeout.to_i} s\n--- script\n#{script}\n--- output\n#{reader.value}"
       end
       [reader.value, thread.value]
     end
