@@ -85,7 +85,7 @@ class Options
       options.on("--minutes N", Integer, "begin no further run after so many minutes, once every case was run", "(default #{MINUTES})") { |n| @minutes = positive("--minutes", n) }
       options.on("--source DIR", "CRuby's source tree, for gc, sweep and programs") { |path| @source = directory(path) }
       options.on("--driver FILE", "the command benchmark-driver, for programs (default: that in PATH)") { |path| @driver = File.expand_path(path) }
-      options.on("--files REGEXP", "of programs only the files whose names match") { |text| @files = pattern("--files", text) }
+      options.on("--files REGEXP", "of gc and programs only the files whose names match") { |text| @files = pattern("--files", text) }
       options.on("--dictionary FILE", "the dictionary for the benchmark skk") { |path| @dictionary = path }
       options.on("--output DIR", "where the results go (default build/benchmark)") { |path| @output = path }
       options.on("--list", "say what benchmarks there are") { @instead = :list }

@@ -95,8 +95,9 @@ class TestRun < Minitest::Test
       FileUtils.mkdir_p(programs)
       seen = File.join(directory, "seen")
       File.write(File.join(programs, "null.rb"), "File.write(#{seen.dump}, \"\#{Workload::BALLAST.flatten.size}\\n\", mode: 'a')\n")
+      File.write(File.join(programs, "left_out.rb"), "abort\n")
       _, errors, status = command("run", "--ruby", "one=#{RUBY}", "--ruby", "two=#{RUBY}", "--no-glibc", "--runs", "3", "--only", "gc",
-                                  "--source", directory, "--output", File.join(directory, "out"))
+                                  "--files", "^null", "--source", directory, "--output", File.join(directory, "out"))
       assert_predicate status, :success?, errors
       assert_equal [0, 0, 2_800, 2_800, 5_600, 5_600], File.readlines(seen).map(&:to_i)
     end
