@@ -16,7 +16,7 @@ class Gc < Benchmark
   NO_PROGRAM = %w[gcbench].freeze
   # A heap grows by steps, and where it stops within one decides how often it is collected
   # and how high it peaks: chance, for a program alone. So each of eight rounds begins with
-  # so many more objects, which takes every program through a step.
+  # so many more objects, which takes a program with a small heap through a step.
   BALLAST = 2_800
   STARTS = 8
   SHORT = %w[null hash1 binary_trees].freeze
