@@ -51,7 +51,7 @@ class Gc < Benchmark
   def programs
     paths = Dir[File.join(options.source, "benchmark/gc/*.rb")].reject { |path| NO_PROGRAM.include?(name(path)) }
     paths = paths.select { |path| SHORT.include?(name(path)) } if quick?
-    options.files ? paths.select { |path| File.basename(path).match?(options.files) } : paths
+    chosen(paths)
   end
 
   def name(path)

@@ -46,7 +46,7 @@ module ProgramRun
   def files
     found = Dir[File.join(options.source, "benchmark/{#{FAMILIES.join(",")}}_*.{rb,yml}")].sort
     found = found.select { |path| SHORT.include?(File.basename(path)) } if quick?
-    options.files ? found.select { |path| File.basename(path).match?(options.files) } : found
+    chosen(found)
   end
 
   # Of one run; and notes how often a job is to be run for a sample, so that it takes long enough.

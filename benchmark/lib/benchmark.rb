@@ -75,6 +75,11 @@ class Benchmark
     options.quick
   end
 
+  # Those of +paths+ that --files names.
+  def chosen(paths)
+    options.files ? paths.select { |path| File.basename(path).match?(options.files) } : paths
+  end
+
   def mb(kb)
     kb / 1024.0
   end

@@ -88,9 +88,10 @@ class Report
     end
   end
 
-  # Whether a build is worse than the first in each pair of runs, beyond what a run alone may be.
+  # Beyond what a run alone may be.
   WORSE = 1.03
 
+  # Whether a build is worse than the first in each pair of runs.
   def worse?(metric, row)
     base, *others = @builds.map { |build| row[build.name] || {} }
     others.any? do |runs|

@@ -12,6 +12,9 @@ module BenchmarkTest
   BENCHMARK = File.expand_path("../../benchmark", __dir__)
   RUBY = ENV["COW_RUBY"] || ENV["RUBY"] || RbConfig.ruby
 
+  # What a report asks of a Build.
+  Named = Struct.new(:name, :version, :allocator, :env, :layouts)
+
   def self.load(name)
     require File.join(BENCHMARK, name)
   end

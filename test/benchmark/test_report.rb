@@ -19,7 +19,6 @@ class TestReport < Minitest::Test
     end
   end
   Finished = Struct.new(:samples, :omissions)
-  Named = Struct.new(:name, :version, :allocator, :env, :layouts)
   FACTS = { date: "2026-01-02T03:04:05Z", cores: 2, cpu: "a | b", memory_mb: 100, kernel: "Linux", transparent_huge_pages: "madvise" }.freeze
 
   def sample(build, run, values, kase = "a case")
@@ -27,7 +26,7 @@ class TestReport < Minitest::Test
   end
 
   def report(samples, skipped = [], builds: %w[stock cow], layouts: 1)
-    builds = builds.map { |name| Named.new(name, "ruby 3", { "name" => "jemalloc" }, { "A" => "b" }, layouts) }
+    builds = builds.map { |name| BenchmarkTest::Named.new(name, "ruby 3", { "name" => "jemalloc" }, { "A" => "b" }, layouts) }
     Report.new(FACTS, builds, [Example], Finished.new(samples, skipped))
   end
 

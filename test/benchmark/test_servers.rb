@@ -47,7 +47,6 @@ class TestWrk < Minitest::Test
 end
 
 class TestServerReport < Minitest::Test
-  Named = Struct.new(:name, :version, :allocator, :env, :layouts)
   FACTS = { date: "2026-01-02T03:04:05Z", cores: 2, cpu: "x", memory_mb: 100, kernel: "Linux", transparent_huge_pages: "madvise" }.freeze
 
   def process(worker, private_dirty, pss)
@@ -70,7 +69,7 @@ class TestServerReport < Minitest::Test
   end
 
   def report
-    builds = %w[stock cow].map { |name| Named.new(name, "ruby 3", { "name" => "jemalloc" }, {}, 1) }
+    builds = %w[stock cow].map { |name| BenchmarkTest::Named.new(name, "ruby 3", { "name" => "jemalloc" }, {}, 1) }
     ServerReport.of(FACTS, builds, [curve("stock", 100), curve("cow", 50), pages("stock", 8.0), pages("cow", 2.0)], [])
   end
 
