@@ -15,9 +15,11 @@ class Gc < Benchmark
   # The harness of these programs; this one stands in its place.
   NO_PROGRAM = %w[gcbench].freeze
   # A heap grows by steps, and where it stops within one decides how often it is collected
-  # and how high it peaks: chance, for a program alone. So each of eight rounds begins with
-  # so many more objects, which takes a program with a small heap through a step.
-  BALLAST = 2_800
+  # and how high it peaks: chance, for a program alone. Each step is 1.8 times the last, from
+  # what there is at the start on. So each of eight rounds begins with so many more objects,
+  # a quarter of them of 40 bytes: in eight the heap of those, 13,000 slots in the beginning,
+  # passes through one whole step.
+  BALLAST = 5_200
   STARTS = 8
   SHORT = %w[null hash1 binary_trees].freeze
   NEEDS = Hash.new(300).merge("hash2" => 1_200, "ring" => 1_600, "rdoc" => 600).freeze

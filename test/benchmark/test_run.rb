@@ -99,7 +99,7 @@ class TestRun < Minitest::Test
       _, errors, status = command("run", "--ruby", "one=#{RUBY}", "--ruby", "two=#{RUBY}", "--no-glibc", "--runs", "3", "--only", "gc",
                                   "--files", "^null", "--source", directory, "--output", File.join(directory, "out"))
       assert_predicate status, :success?, errors
-      assert_equal [0, 0, 2_800, 2_800, 5_600, 5_600], File.readlines(seen).map(&:to_i)
+      assert_equal [0, 0, 5_200, 5_200, 10_400, 10_400], File.readlines(seen).map(&:to_i)
     end
   end
 
