@@ -16,11 +16,10 @@ class Gc < Benchmark
   NO_PROGRAM = %w[gcbench].freeze
   # A heap grows by steps, and where it stops within one decides how often it is collected
   # and how high it peaks: chance, for a program alone. Each step is 1.8 times the last, from
-  # what there is at the start on. So each of eight rounds begins with so many more objects,
-  # a quarter of them of 40 bytes: in eight the heap of those, 13,000 slots in the beginning,
-  # passes through one whole step.
+  # what there is at the start on. So each round begins with so many objects more than the
+  # last, a quarter of them of 40 bytes: in eight rounds the heap of those, 13,000 slots in
+  # the beginning, passes through one whole step, in twenty through two.
   BALLAST = 5_200
-  STARTS = 8
   SHORT = %w[null hash1 binary_trees].freeze
   NEEDS = Hash.new(300).merge("hash2" => 1_200, "ring" => 1_600, "rdoc" => 600).freeze
 
@@ -38,7 +37,7 @@ class Gc < Benchmark
   end
 
   def measure(build, kase)
-    measured = Measured.run(build, "gc", *kase.arguments, (build.round - 1) % STARTS * BALLAST)
+    measured = Measured.run(build, "gc", *kase.arguments, (build.round - 1) * BALLAST)
     gc = measured.result["gc"]
     # Older rubies tell no parts.
     parts = { mark_time: gc["marking_time"], sweep_time: gc["sweeping_time"] }.compact
