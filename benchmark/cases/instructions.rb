@@ -7,7 +7,7 @@ class Instructions < Benchmark
   SYNTHETIC = true
   SPEED_ONLY = true
   METRICS = [Metric.new(key: :instructions, title: "instructions for an object", unit: "count", better: :less, digits: 1)].freeze
-  WHAT = ["mark, in order", "mark, at random", "mark, strings in a hash", "allocate and sweep"].freeze
+  WHAT = ["mark, in order", "mark, at random", "mark, strings in a hash", "mark, objects", "mark, arrays", "mark, procs", "allocate and sweep"].freeze
   TIMES = 3
   LIMIT = 600
 

@@ -6,6 +6,14 @@ what, objects, times = ARGV[0], *ARGV[1, 2].map(&:to_i)
 
 Pair = Struct.new(:left, :right)
 
+class Item
+  def initialize(number)
+    @number = number
+    @name = "item #{number}"
+    @next = nil
+  end
+end
+
 def pairs(number, order)
   all = Array.new(number) { Pair.new }
   order.each_with_index { |at, i| all[i].left = all[at] }
@@ -18,6 +26,9 @@ kept = case what
        when "mark, in order" then pairs(objects, 0...objects)
        when "mark, at random" then pairs(objects, (0...objects).to_a.shuffle(random: random))
        when "mark, strings in a hash" then (0...objects).to_h { |i| ["key #{i}", "a value that is not embedded in its slot at all, for it is long #{i}"] }
+       when "mark, objects" then Array.new(objects) { |i| Item.new(i) }
+       when "mark, arrays" then Array.new(objects) { |i| [i, "item #{i}", nil] }
+       when "mark, procs" then Array.new(objects) { |i| "item #{i}".then { |name| proc { name } } }
        when "allocate and sweep"
          work = -> { objects.times { Object.new } }
          []
