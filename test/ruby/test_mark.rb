@@ -82,6 +82,7 @@ class TestMark < Minitest::Test
   end
 
   def test_moved
+    needs_compaction
     run_objects("@pairs = objects(100); collect; 2.times { GC.compact; check(@pairs) }; collect")
   end
 
