@@ -102,4 +102,15 @@ module CowTest
       raise "child: #{$?}" unless Process.wait2(pid).last.success?
     end
   RUBY
+
+  # Collections of both kinds, and objects in the place of whatever was freed by mistake.
+  COLLECT = <<~'RUBY'
+    def collect(full = 1)
+      GC.start(full_mark: false)
+      full.times { GC.start }
+      Array.new(20_000) { |i| ["x#{i}", i.to_s * 30, Object.new] }
+      GC.start
+      GC.verify_internal_consistency
+    end
+  RUBY
 end

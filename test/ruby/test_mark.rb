@@ -9,7 +9,7 @@ class TestMark < Minitest::Test
 
   # objects(n) gives pairs: an object, and what its variables should be. Classes and values
   # are known to nobody else.
-  OBJECTS = IN_CHILD + <<~'RUBY'
+  OBJECTS = IN_CHILD + COLLECT + <<~'RUBY'
     require "objspace"
 
     def fill(object, count, i)
@@ -30,28 +30,29 @@ class TestMark < Minitest::Test
       complex: ->(i) { c = Class.new; Array.new(12) { |n| c.new.tap { |o| o.instance_variable_set("@own#{n}", n) } }.last.then { |o| fill(o, 5, i) } }
     }
 
+    def variables(object)
+      object.instance_variables.to_h { |name| [name, object.instance_variable_get(name).inspect] }
+    end
+
     def objects(count)
       FORMS.values.flat_map { |make| Array.new(count) { |i| make.(i) } }
-           .map { |object| [object, object.instance_variables.to_h { |name| [name, object.instance_variable_get(name).inspect] }] }
+           .map { |object| [object, variables(object)] }
     end
 
     def check(pairs)
       pairs.each do |object, values|
-        found = values.to_h { |name, _| [name, object.instance_variable_get(name).inspect] }
+        found = variables(object)
         raise "#{found} in place of #{values}" unless found == values
         raise "#{object.class.inspect} is no class" unless object.class.instance_of?(Class) && object.is_a?(object.class)
-        kept = object.singleton_class.const_get(:KEPT) if object.singleton_methods(false).empty? && object.instance_of?(Object)
+        kept = object.singleton_class.const_get(:KEPT) if object.instance_of?(Object)
         raise "#{kept} of a singleton class" if kept && !kept.start_with?("kept ")
       end
     end
 
-    def collect
+    def collect_and_check
       GC.start(full_mark: false)
       check(@pairs)
-      4.times { GC.start }
-      Array.new(20_000) { |i| ["x#{i}", Object.new] }
-      GC.start
-      GC.verify_internal_consistency
+      collect(4)
       check(@pairs)
     end
   RUBY
@@ -61,11 +62,11 @@ class TestMark < Minitest::Test
   end
 
   def test_variables_and_classes
-    run_objects("@pairs = objects(200); collect; in_child { collect; @pairs.concat(objects(50)); collect }; collect")
+    run_objects("@pairs = objects(200); collect_and_check; in_child { collect_and_check; @pairs.concat(objects(50)); collect_and_check }; collect_and_check")
   end
 
   def test_under_stress
-    run_objects("GC.stress = true; @pairs = objects(2); check(@pairs); GC.stress = false; collect")
+    run_objects("GC.stress = true; @pairs = objects(2); check(@pairs); GC.stress = false; collect_and_check")
   end
 
   # Collections begin at any time here, and go on in steps.
@@ -77,13 +78,13 @@ class TestMark < Minitest::Test
         @pairs.shift(100) if i % 3 == 2
         Array.new(3_000) { |n| [n.to_s] }
       end
-      collect
+      collect_and_check
     RUBY
   end
 
   def test_moved
     needs_compaction
-    run_objects("@pairs = objects(100); collect; 2.times { GC.compact; check(@pairs) }; collect")
+    run_objects("@pairs = objects(100); collect_and_check; 2.times { GC.compact; check(@pairs) }; collect_and_check")
   end
 
   # Who walks the references comes by the same way as marking.
@@ -97,7 +98,7 @@ class TestMark < Minitest::Test
                         .reject { |value| Integer === value || reached.any? { |found| found.equal?(value) } }
         raise "#{missing} are not reached" unless missing.empty?
       end
-      collect
+      collect_and_check
     RUBY
   end
 end
