@@ -22,8 +22,8 @@
  * Entry points: locate_page, locate_row, locate_slot and locate_cell of an object;
  * locate_known of any address; locate_take and locate_give, locate_seal, locate_unseal and
  * locate_discard of a heap page; locate_lay_out when it is cut into slots; locate_flag when
- * a slot is handed out; locate_marked, locate_mark, locate_mark_first, locate_unmark and
- * locate_clear_marks; locate_consistent.
+ * a slot is handed out; locate_marked, locate_cell_marked, locate_mark, locate_mark_first,
+ * locate_unmark and locate_clear_marks; locate_consistent.
  *
  * Who writes this memory after a fork: as in arena.h. Where pages are malloc's, their
  * blocks are written by every collection.
@@ -406,17 +406,20 @@ locate_kept(uintptr_t flags)
 
 /* ---- marks */
 
+/* Is the object whose cell is given marked? */
+static inline bool
+locate_cell_marked(uintptr_t object, const struct locate_cell *cell)
+{
+    return LOCATE_MARKS_OBJECTS ? locate_flagged(object) : locate_bit(cell, ROW_MARK);
+}
+
 /* Marks the object whose cell is given; false where it was marked before. */
 static inline bool
 locate_mark_first(uintptr_t object, const struct locate_cell *cell)
 {
-    if (LOCATE_MARKS_OBJECTS) {
-        if (locate_flagged(object)) return false;
-        *(uintptr_t *)object |= LOCATE_FLAG;
-        return true;
-    }
-    if (locate_bit(cell, ROW_MARK)) return false;
-    locate_set_bit(cell, ROW_MARK);
+    if (locate_cell_marked(object, cell)) return false;
+    if (LOCATE_MARKS_OBJECTS) *(uintptr_t *)object |= LOCATE_FLAG;
+    else locate_set_bit(cell, ROW_MARK);
     return true;
 }
 
