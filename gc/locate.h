@@ -426,10 +426,9 @@ locate_mark_first(uintptr_t object, const struct locate_cell *cell)
 static inline bool
 locate_marked(uintptr_t object)
 {
-    if (LOCATE_MARKS_OBJECTS) return locate_flagged(object);
-
     struct locate_cell cell = locate_cell(object);
-    return locate_bit(&cell, ROW_MARK);
+
+    return locate_cell_marked(object, &cell);
 }
 
 static inline void
