@@ -97,6 +97,20 @@ class TestCheck < Minitest::Test
     end
   end
 
+  # A test that pristine fails in some runs is told where it fails, and not missed where it passes.
+  def test_failures_that_come_and_go
+    with_expected("spec\ta.rb A x\tsometimes: network\nspec\ta.rb A y\troot\n", "") do
+      failed = Outcome.new({ "a.rb A x" => "failed", "a.rb A y" => "failed", "examples" => "passed" }, [])
+      assert_equal ["expected failure: a.rb A x (sometimes: network)", "expected failure: a.rb A y (root)"], compare("spec", failed, false)
+      assert_empty compare("spec", Outcome.new({ "a.rb A x" => "passed", "a.rb A y" => "failed" }, []), false).grep(/A x/)
+      passed = { "a.rb A y" => "failed", "examples" => "passed" }
+      assert_equal ["expected failure: a.rb A y (root)"], compare("spec", Outcome.new(passed.dup, []), false)
+
+      write_baseline({ "spec" => Outcome.new(passed, []) }, nil)
+      assert_equal({ "a.rb A x" => "sometimes: network", "a.rb A y" => "root" }, expected_failures["spec"])
+    end
+  end
+
   # What one build cannot do is expected of that build alone.
   def test_failures_of_one_build
     with_expected("all\ttest/a.rb A x\troot\n", "") do
