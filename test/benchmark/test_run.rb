@@ -61,6 +61,23 @@ class TestRun < Minitest::Test
     end
   end
 
+  def test_marking
+    Dir.mktmpdir do |directory|
+      out, errors, status = command("run", "--ruby", "one=#{RUBY}", "--ruby", "two=#{RUBY}", "--no-glibc", "--quick", "--only", "marking", "--output", directory)
+      skip "a ruby before 3.3 tells no marking time" if out.include?("skipped: marking: objects in order, 1000: one tells no marking time")
+
+      assert_predicate status, :success?, errors
+      kinds = ["objects in order", "objects at random", "structs at random", "64 lists", "closures", "records"]
+      kinds.each { |kind| assert_match(/^#{kind}, 1000 +[\d.]+ +[\d.]+ +[\d.]+ /, out) }
+      assert_match(/^geometric mean +[\d.]+/, out)
+      JSON.parse(File.read(File.join(directory, "results.json")))["samples"].each do |sample|
+        result = sample["outcome"]["raw"]["result"]
+        assert_operator result["slots"], :>, 1_000
+        assert_operator result["times"], :>, 1
+      end
+    end
+  end
+
   # A missing dictionary alone is not a success.
   def test_nothing_measured_is_a_failure
     Dir.mktmpdir do |directory|
