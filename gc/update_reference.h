@@ -13,8 +13,11 @@
 #include "ruby/ruby.h"
 
 /* +reference+ is the address of a VALUE or of a pointer to an object; it is
- * read as bytes because the core keeps some references as typed pointers. */
-static inline void
+ * read as bytes because the core keeps some references as typed pointers. Not inlined: vm.c
+ * would grow by so much that the compiler no longer inlines what calls of blocks need. */
+MAYBE_UNUSED(NOINLINE(static void rb_gc_update_reference(void *reference)));
+
+static void
 rb_gc_update_reference(void *reference)
 {
     VALUE from, to;
