@@ -10,9 +10,13 @@ module ProgramRun
   FAMILIES = %w[app array hash string vm].freeze
   SHORT = %w[app_fib.rb array_max_int.yml].freeze
   LIMIT = 300
+  # Seconds of a job that is a loop.
+  DURATION = 0.3
+  RUNNER = "ips"
   # Seconds that a file's jobs shall take on a build; of shorter ones the best of several is taken.
   SECONDS = 1.2
   MOST = 9
+  RUNNERS = File.expand_path("../lib", __dir__)
   LINE = /^(?<job>\S.*?) {2,}(?<rate>[\d.]+(?:e\+?\d+)?) *$/.freeze
 
   def ready
@@ -55,11 +59,11 @@ module ProgramRun
     jobs(build, path, 1).tap { @repeats[path] = (SECONDS / (Clock.now - begun)).round.clamp(1, MOST) }
   end
 
-  # { job => iterations a second }
+  # { job => iterations a second, or what the runner counts }
   def jobs(build, path, repeats)
     executable = [build.name, [build.path, "--disable-gems", *self.class::SWITCHES].join(" ")].join("::")
-    out, status = driver(build.environment, path, "-e", executable, "-o", "simple", "--output-humanize", "false",
-                         "--repeat-count", repeats.to_s, "--run-duration", "0.3", "--timeout", LIMIT.to_s)
+    out, status = driver(build.environment, path, "-e", executable, "-r", self.class::RUNNER, "-o", "simple", "--output-humanize", "false",
+                         "--repeat-count", repeats.to_s, "--run-duration", self.class::DURATION.to_s, "--timeout", self.class::LIMIT.to_s)
     rates = out.scan(LINE).to_h { |job, rate| [job, Float(rate)] }
     raise Measured::Failed, "#{File.basename(path)} on #{build.name}: #{out.lines.grep(/rror/).first&.strip || status}" if !status.success? || rates.empty? || out.include?("ERROR")
 
@@ -77,7 +81,7 @@ module ProgramRun
     home = File.expand_path("../..", command)
     gems = File.directory?(File.join(home, "specifications")) ? { "GEM_PATH" => home } : {}
     start = options.driver ? [RbConfig.ruby, command] : [command]
-    Open3.capture2e(environment.merge(gems), *start, *arguments, stdin_data: "", chdir: Dir.tmpdir)
+    Open3.capture2e(environment.merge(gems, "RUBYLIB" => RUNNERS), *start, *arguments, stdin_data: "", chdir: Dir.tmpdir)
   end
 end
 
@@ -99,4 +103,29 @@ class ProgramsYjit < Benchmark
   SPEED_ONLY = true
   BY_NAME = true
   SWITCHES = %w[--yjit].freeze
+end
+
+class ProgramsInstructions < Benchmark
+  include ProgramRun
+  METRICS = [Metric.new(key: :instructions, title: "instructions of an iteration", unit: "count", better: :less, digits: 1, geometric: true)].freeze
+  SUMMARY = "instructions of the same, counted by callgrind: a count that no layout changes; no JIT"
+  SYNTHETIC = true
+  SPEED_ONLY = true
+  BY_NAME = true
+  SWITCHES = %w[--disable-jit].freeze
+  RUNNER = "instructions"
+  DURATION = 0.05
+  LIMIT = 1200
+
+  def ready
+    super
+    Open3.capture2e("valgrind", "--version")
+  rescue Errno::ENOENT
+    raise Skip, "valgrind is not installed (Debian package valgrind)"
+  end
+
+  def measure(build, kase)
+    path, = kase.arguments
+    Outcome.new(values: { instructions: jobs(build, path, 1).transform_keys { |job| row(path, job) } }, raw: {})
+  end
 end

@@ -50,14 +50,14 @@ class TestOptions < Minitest::Test
 
   def test_long_benchmarks_are_chosen_by_name_alone
     BenchmarkTest.load("lib/cli")
-    assert_empty Options.new([], Benchmark.all).chosen.map(&:title) & %w[sweep programs programs_yjit]
+    assert_empty Options.new([], Benchmark.all).chosen.map(&:title) & %w[sweep programs programs_yjit programs_instructions]
     assert_equal %w[gc sweep], Options.new(%w[--only sweep,gc], Benchmark.all).chosen.map(&:title)
   end
 
   def test_list_and_help
     out, _, status = command("run", "--list")
     assert_predicate status, :success?
-    assert_equal %w[fork_gc fork_requests fork_exit call_caches skk job_threads job_forks gc sweep instructions marking programs programs_yjit], out.lines.map { |line| line.split.first }
+    assert_equal %w[fork_gc fork_requests fork_exit call_caches skk job_threads job_forks gc sweep instructions marking programs programs_yjit programs_instructions], out.lines.map { |line| line.split.first }
     out, _, status = command("run", "--help")
     assert_predicate status, :success?
     assert_includes out, "--ruby NAME=PATH"

@@ -144,7 +144,7 @@ class TestRun < Minitest::Test
       File.write(driver, <<~'RUBY')
         exit if ARGV == ["--version"]
         abort "broken: an Error here" if ARGV[0].end_with?("fib.rb") && ARGV[2].end_with?("--yjit")
-        raise ARGV.inspect unless ARGV[1] == "-e" && ARGV[2].match?(/\Aone::.* --disable-gems --(yjit|disable-jit)\z/)
+        raise ARGV.inspect unless ARGV[1] == "-e" && ARGV[2].match?(/\Aone::.* --disable-gems --(yjit|disable-jit)\z/) && ARGV[3..4] == %w[-r ips]
         puts "warming up....", "Iteration per second (i/s):", "#{File.basename(ARGV[0], ".*")}  1000000.0  ", "an other job  2.5e+8  "
       RUBY
       out, errors, status = command("run", "--ruby", "one=#{RUBY}", "--no-glibc", "--quick", "--only", "programs,programs_yjit", "--source", directory,
@@ -163,6 +163,31 @@ class TestRun < Minitest::Test
       out, = command("run", "--ruby", "one=#{RUBY}", "--no-glibc", "--quick", "--only", "programs", "--source", directory,
                      "--driver", "/nowhere", "--output", File.join(directory, "out"))
       assert_match(/^skipped: programs: no benchmark-driver: install the gem benchmark_driver, or give --driver FILE/, out)
+    end
+  end
+
+  # Of an iteration alone, whatever comes before the loop; of a program that is none, all.
+  def test_instructions_of_programs
+    driver = File.expand_path("../../build/gems/driver/bin/benchmark-driver", __dir__)
+    skip "no benchmark-driver below build/gems (make benchmark-programs installs it)" unless File.exist?(driver)
+    skip "no valgrind" unless system("valgrind", "--version", out: File::NULL, err: File::NULL)
+
+    Dir.mktmpdir do |directory|
+      programs = File.join(directory, "benchmark")
+      FileUtils.mkdir_p(programs)
+      { "few" => 10, "many" => 1_000_000 }.each do |name, before|
+        File.write(File.join(programs, "hash_#{name}.yml"), "prelude: '#{before}.times { }'\nloop_count: 1000000000\nbenchmark: '1.+(1)'\n")
+      end
+      File.write(File.join(programs, "app_once.rb"), "100_000.times { }")
+      File.write(File.join(programs, "app_broken.rb"), "abort 'on purpose'")
+      out, errors, status = command("run", "--ruby", "one=#{RUBY}", "--no-glibc", "--runs", "1", "--only", "programs_instructions", "--source", directory,
+                                    "--driver", driver, "--output", File.join(directory, "out"))
+      assert_equal 1, status.exitstatus, errors
+      few, many = %w[few many].map { |name| Float(out[/^hash_#{name}: \S+ +([\d.]+)$/, 1]) }
+      assert_in_delta few, many, few / 100
+      assert_includes 10..10_000, few
+      assert_operator Float(out[/^app_once +([\d.]+)$/, 1]), :>, 100_000 * 10
+      assert_match(/^failed: programs_instructions: app_broken.rb: .*on purpose/, out)
     end
   end
 
