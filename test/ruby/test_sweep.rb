@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "tmpdir"
 require_relative "../helper"
 
 # What is done with heap pages in which nothing lives any more (gc/sweep.h, RUBY_GC_SWEEP).
@@ -18,6 +19,29 @@ class TestSweep < Minitest::Test
     assert_match(/RUBY_GC_SWEEP=often is ignored: it must be proposed, discard or normalsweep/, out)
     assert_match(/^1$/, out)
     MODES.each { |mode| assert_equal "1\n", run_sweep(mode, "p 1") }
+  end
+
+  # At the end only what owns something is looked at: what a program leaves open is written,
+  # wherever it stands among what owns nothing.
+  def test_what_is_left_open_at_the_end
+    script = <<~'RUBY'
+      leave = lambda do |name|
+        $left = Array.new(300) { |i| [i.to_s, i * 1e300, (File.open(name, "a") if i % 3 == 0), Object.new, { i => i }] }
+        GC.start
+        $left.each_with_index { |left, i| left[2]&.write("#{i} ") }
+        $left += Array.new(100) { |i| ["x" * 400, File.open(name, "a").tap { |file| file.write("#{300 + i * 3} ") }, Mutex.new, i.to_s.to_sym] }
+      end
+      Process.wait(fork { leave.call(ARGV[1]) })
+      raise $?.inspect unless $?.success?
+      leave.call(ARGV[0])
+    RUBY
+    [{}, { "RUBY_FREE_AT_EXIT" => "1" }, { "RUBY_GC_SWEEP" => "normalsweep" }, { "RUBY_GC_SWEEP" => "discard" }].each do |env|
+      Dir.mktmpdir do |directory|
+        names = %w[parent child].map { |name| File.join(directory, name) }
+        run_ruby(script, *names, env: env)
+        names.each { |name| assert_equal Array.new(200) { |i| i * 3 }, File.read(name).split.map(&:to_i).sort, "#{env} #{name}" }
+      end
+    end
   end
 
   # All the heap's uses, in each mode: allocation under stress, compaction, children, walks,

@@ -32,7 +32,9 @@ class BenchmarkDriver::Runner::Instructions < BenchmarkDriver::Runner::Ips
   def run_benchmark(job, context:)
     return [count(job, context, 1).to_f, 0.0] unless @loops.any? { |loop| loop.equal?(job) }
 
-    times = job.loop_count = [job.loop_count, 4].max # a warm-up may find 0
+    # What a warm-up found, down to a power of two: another build is to have the same, as how
+    # often it collects changes with it. It may have found 0.
+    times = job.loop_count = 1 << [job.loop_count.bit_length - 1, 2].max
     few = times / 4
     [(count(job, context, times) - count(job, context, few)).fdiv(times - few), 0.0]
   end
