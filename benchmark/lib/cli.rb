@@ -30,8 +30,7 @@ class CommandLine
     warn "benchmark/run: #{e.message}"
     USAGE
   rescue Interrupt
-    warn "\nbenchmark/run: interrupted; all measured processes are stopped"
-    INTERRUPTED
+    interrupted
   end
 
   private
@@ -45,12 +44,32 @@ class CommandLine
     progress = Progress.new
     facts = Machine.facts(ROOT).merge(options: options.to_h)
     runner = Runner.new(builds, options.chosen, options, progress)
-    runner.run
+    ended = to_its_end?(runner)
     progress.finish
+    return interrupted if !ended && runner.samples.empty?
+
     report = Report.new(facts, builds, options.chosen, runner)
     puts report.text
     files = report.write(options.output) { |line| progress.say(line) }
     puts "written: #{files.join(", ")}", "took #{progress.elapsed}"
+    return interrupted unless ended
+
     report.failed? ? 1 : 0
+  end
+
+  # Or was it interrupted? By TERM, too, as a program in the background ignores INT.
+  def to_its_end?(runner)
+    before = trap(:TERM) { Thread.main.raise(Interrupt) }
+    runner.run
+    true
+  rescue Interrupt
+    false
+  ensure
+    trap(:TERM, before)
+  end
+
+  def interrupted
+    warn "\nbenchmark/run: interrupted; all measured processes are stopped, and what was measured is kept"
+    INTERRUPTED
   end
 end

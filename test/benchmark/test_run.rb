@@ -226,6 +226,28 @@ class TestRun < Minitest::Test
     trap(:INT, before)
   end
 
+  # By a signal that the background does not ignore; the cases that are complete are written.
+  def test_what_was_measured_before_an_interrupt_is_kept
+    Dir.mktmpdir do |directory|
+      programs = File.join(directory, "benchmark/gc")
+      FileUtils.mkdir_p(programs)
+      File.write(File.join(programs, "null.rb"), "GC.start\n")
+      File.write(File.join(programs, "ring.rb"), "sleep\n")
+      errors_out, errors_in = IO.pipe
+      pid = Process.spawn(RbConfig.ruby, File.join(BENCHMARK, "run"), "--ruby", "one=#{RUBY}", "--no-glibc", "--only", "gc",
+                          "--source", directory, "--output", directory, err: errors_in, out: File::NULL)
+      errors_in.close
+      assert_match(/gc: null, one/, errors_out.gets)
+      assert_match(/gc: ring, one/, errors_out.gets)
+      Process.kill(:TERM, pid)
+      Process.wait(pid)
+      assert_equal 130, $?.exitstatus
+      assert_match(/interrupted.* what was measured is kept/, errors_out.read)
+      raw = JSON.parse(File.read(File.join(directory, "results.json")))
+      assert_equal %w[null], raw["samples"].map { |sample| sample["case"] }
+    end
+  end
+
   def test_a_program_that_fails_hangs_or_talks_nonsense_is_stopped_and_named
     build = Build.new("one", RUBY).check
     Dir.mktmpdir do |directory|
