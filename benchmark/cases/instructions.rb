@@ -12,9 +12,7 @@ class Instructions < Benchmark
   LIMIT = 600
 
   def ready
-    Open3.capture2e("valgrind", "--version")
-  rescue Errno::ENOENT
-    raise Skip, "valgrind is not installed (Debian package valgrind)"
+    needs_valgrind
   end
 
   def cases

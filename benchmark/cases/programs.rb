@@ -119,9 +119,7 @@ class ProgramsInstructions < Benchmark
 
   def ready
     super
-    Open3.capture2e("valgrind", "--version")
-  rescue Errno::ENOENT
-    raise Skip, "valgrind is not installed (Debian package valgrind)"
+    needs_valgrind
   end
 
   def measure(build, kase)

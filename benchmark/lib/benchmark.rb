@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "open3"
 require_relative "measured"
 
 # What a benchmark is. A subclass in cases/ says in class methods what it
@@ -70,6 +71,13 @@ class Benchmark
   end
 
   private
+
+  # For +ready+ of what callgrind counts.
+  def needs_valgrind
+    Open3.capture2e("valgrind", "--version")
+  rescue Errno::ENOENT
+    raise Skip, "valgrind is not installed (Debian package valgrind)"
+  end
 
   def quick?
     options.quick
