@@ -77,18 +77,38 @@ struct locate_block {
     cow_row bits[ROW_KINDS];
 };
 
+/* What is searched: a block and, so that no block is read, where its page begins. */
+struct locate_entry {
+    uintptr_t body;
+    struct locate_block *block;
+};
+
+/* A table that was outgrown stays in memory, as somebody may still search it; all of
+ * them together are shorter than the one that is used. */
+struct locate_table {
+    struct locate_table *outgrown;
+    size_t room;
+    struct locate_entry entries[];
+};
+
 /*
  * The heap pages of a process.
  *
+ * A Ractor asks for its objects' pages without a lock, while another, which has the lock,
+ * may take or give one. So .changes is odd meanwhile, and who finds after its search that it
+ * was, or is another, searches again. (No process forks meanwhile: all Ractors wait then.)
+ *
  * Invariants (locate_consistent):
  *     either .arenas has none or .count is 0
- *     the first .count of .blocks are there, by ascending .body
- *     a block's header leads to it
+ *     the first .count entries of .table are there, by ascending .body, and its room suffices
+ *     an entry tells its block's .body, and a block's header leads to it
+ *     .changes is even
  */
 static struct {
     struct arena_space arenas;
-    struct locate_block **blocks;
-    size_t count, room;
+    struct locate_table *table; /* NULL: no block was ever taken */
+    size_t count;
+    unsigned int changes;
     bool unaligned; /* no arena could be had */
 } locate_space;
 
@@ -114,34 +134,52 @@ locate_flagged(uintptr_t object)
     return (locate_word(object) & LOCATE_FLAG) != 0;
 }
 
-/* How many blocks have a body below +address+: the place of one whose body it is. */
+/* How many of the first +count+ entries have a body below +address+: the place of one whose
+ * body it is. */
 static inline size_t
-locate_place(uintptr_t address)
+locate_place(const struct locate_table *table, size_t count, uintptr_t address)
 {
-    size_t low = 0, high = locate_space.count;
+    size_t low = 0, high = count;
 
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (locate_space.blocks[middle]->body < address) low = middle + 1;
+        if (table->entries[middle].body < address) low = middle + 1;
         else high = middle;
     }
     return low;
 }
 
-/* The block that +address+ lies in, or, but for linear, one before it; NULL: none. */
+/* The block whose page +address+ lies in; NULL: none. */
 static inline struct locate_block *
-locate_search(uintptr_t address)
+locate_search_once(const struct locate_table *table, size_t count, uintptr_t address)
 {
 #if LOCATE_BY == LOCATE_LINEAR
-    for (size_t i = 0; i < locate_space.count; i++) {
-        if (address - locate_space.blocks[i]->body < COW_PAGE_SIZE) return locate_space.blocks[i];
+    for (size_t i = 0; i < count; i++) {
+        if (address - table->entries[i].body < COW_PAGE_SIZE) return table->entries[i].block;
     }
     return NULL;
 #else
-    size_t above = address < UINTPTR_MAX ? locate_place(address + 1) : locate_space.count;
+    size_t above = address < UINTPTR_MAX ? locate_place(table, count, address + 1) : count;
 
-    return above > 0 ? locate_space.blocks[above - 1] : NULL;
+    if (above == 0 || address - table->entries[above - 1].body >= COW_PAGE_SIZE) return NULL;
+    return table->entries[above - 1].block;
 #endif
+}
+
+static inline struct locate_block *
+locate_search(uintptr_t address)
+{
+    for (;;) {
+        unsigned int changes = __atomic_load_n(&locate_space.changes, __ATOMIC_ACQUIRE);
+        const struct locate_table *table = __atomic_load_n(&locate_space.table, __ATOMIC_ACQUIRE);
+        size_t count = __atomic_load_n(&locate_space.count, __ATOMIC_RELAXED);
+
+        if (table == NULL) return NULL;
+        struct locate_block *block = locate_search_once(table, count < table->room ? count : table->room, address);
+
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        if (changes % 2 == 0 && __atomic_load_n(&locate_space.changes, __ATOMIC_RELAXED) == changes) return block;
+    }
 }
 
 static inline struct locate_block *
@@ -237,7 +275,7 @@ locate_known(uintptr_t address)
 {
     if (LOCATE_SEARCHES || LOCATE_UNALIGNED) {
         struct locate_block *block = locate_search(address);
-        return block && address - block->body < COW_PAGE_SIZE ? &block->page : NULL;
+        return block ? &block->page : NULL;
     }
     return arena_knows(address) ? arena_descriptor(address) : NULL;
 }
@@ -263,15 +301,27 @@ locate_aligned(size_t size, size_t alignment, void **whole)
 static bool
 locate_room(void)
 {
-    if (locate_space.count < locate_space.room) return true;
+    struct locate_table *table = locate_space.table;
 
-    size_t room = locate_space.room ? locate_space.room * 2 : 64;
-    struct locate_block **blocks = realloc(locate_space.blocks, room * sizeof(*blocks));
-    if (blocks == NULL) return false;
+    if (table && locate_space.count < table->room) return true;
 
-    locate_space.blocks = blocks;
-    locate_space.room = room;
+    size_t room = table ? table->room * 2 : 64;
+    struct locate_table *larger = malloc(sizeof(*larger) + room * sizeof(larger->entries[0]));
+    if (larger == NULL) return false;
+
+    larger->outgrown = table;
+    larger->room = room;
+    if (table) memcpy(larger->entries, table->entries, locate_space.count * sizeof(larger->entries[0]));
+    __atomic_store_n(&locate_space.table, larger, __ATOMIC_RELEASE);
     return true;
+}
+
+/* Before and after the entries are changed. */
+static void
+locate_change(void)
+{
+    __atomic_fetch_add(&locate_space.changes, 1, __ATOMIC_SEQ_CST);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
 static struct heap_page *
@@ -294,11 +344,14 @@ locate_take_block(void **body)
     block->body = (uintptr_t)memory;
     if (!LOCATE_SEARCHES) memcpy((void *)alignoff_boundary(block->body), &block, sizeof(block));
 
-    size_t place = locate_place(block->body);
-    struct locate_block **there = &locate_space.blocks[place];
+    size_t place = locate_place(locate_space.table, locate_space.count, block->body);
+    struct locate_entry *there = &locate_space.table->entries[place];
+
+    locate_change();
     memmove(there + 1, there, (locate_space.count - place) * sizeof(*there));
-    *there = block;
+    *there = (struct locate_entry){ .body = block->body, .block = block };
     locate_space.count++;
+    locate_change();
     *body = memory;
     return &block->page;
 }
@@ -337,10 +390,13 @@ locate_give(struct heap_page *page, void *body)
     }
 
     struct locate_block *block = locate_block(page);
-    struct locate_block **there = &locate_space.blocks[locate_place(block->body)];
+    size_t place = locate_place(locate_space.table, locate_space.count, block->body);
+    struct locate_entry *there = &locate_space.table->entries[place];
 
+    locate_change();
     locate_space.count--;
-    memmove(there, there + 1, (size_t)(locate_space.blocks + locate_space.count - there) * sizeof(*there));
+    memmove(there, there + 1, (locate_space.count - place) * sizeof(*there));
+    locate_change();
     free(block->whole_body);
     free(block->whole);
 }
@@ -459,7 +515,7 @@ locate_unmark(uintptr_t object)
 static void
 locate_clear_marks(void)
 {
-    for (size_t i = 0; i < locate_space.count; i++) memset(locate_space.blocks[i]->bits[ROW_MARK], 0, COW_ROW_SIZE);
+    for (size_t i = 0; i < locate_space.count; i++) memset(locate_space.table->entries[i].block->bits[ROW_MARK], 0, COW_ROW_SIZE);
     arena_clear_kind(&locate_space.arenas, ROW_MARK);
 }
 
@@ -491,11 +547,21 @@ locate_consistent(FILE *out)
         fprintf(out, "%zu heap pages of malloc, %zu arenas\n", locate_space.count, locate_space.arenas.count);
         return false;
     }
+    if (locate_space.changes % 2 != 0 || (locate_space.table ? locate_space.table->room : 0) < locate_space.count) {
+        fprintf(out, "%zu heap pages of malloc, room for %zu, %u changes\n", locate_space.count,
+                locate_space.table ? locate_space.table->room : 0, locate_space.changes);
+        return false;
+    }
     for (size_t i = 0; i < locate_space.count; i++) {
-        struct locate_block *block = locate_space.blocks[i];
+        const struct locate_entry *entry = &locate_space.table->entries[i];
+        struct locate_block *block = entry->block;
 
-        if (i > 0 && locate_space.blocks[i - 1]->body + COW_PAGE_SIZE > block->body) {
-            fprintf(out, "heap pages %zu and %zu overlap: %#zx, %#zx\n", i - 1, i, (size_t)locate_space.blocks[i - 1]->body, (size_t)block->body);
+        if (entry->body != block->body) {
+            fprintf(out, "heap page %zu begins at %#zx, not at %#zx\n", i, (size_t)block->body, (size_t)entry->body);
+            return false;
+        }
+        if (i > 0 && entry[-1].body + COW_PAGE_SIZE > entry->body) {
+            fprintf(out, "heap pages %zu and %zu overlap: %#zx, %#zx\n", i - 1, i, (size_t)entry[-1].body, (size_t)entry->body);
             return false;
         }
         if (!LOCATE_SEARCHES && locate_word(alignoff_boundary(block->body)) != (uintptr_t)block) {

@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <pthread.h>
 #include <cmocka.h>
 
 /* Stands for the collector's own. */
@@ -53,7 +54,10 @@ end(void **state)
 {
     while (count > 0) give(count - 1);
     while (locate_space.arenas.arenas) arena_release(&locate_space.arenas, locate_space.arenas.arenas);
-    free(locate_space.blocks);
+    for (struct locate_table *table = locate_space.table, *outgrown; table; table = outgrown) {
+        outgrown = table->outgrown;
+        free(table);
+    }
     memset(&locate_space, 0, sizeof(locate_space));
     return 0;
 }
@@ -179,6 +183,46 @@ test_any_address(void **state)
     for (int i = 0; i < count; i++) assert_ptr_equal(locate_known(pages[i]->body + 3), pages[i]);
 }
 
+/* Asks for the page of one object as long as another thread takes and gives pages. */
+struct asking {
+    struct heap_page *page;
+    bool ends;
+    size_t asked, wrong;
+};
+
+static void *
+ask(void *argument)
+{
+    struct asking *asking = argument;
+    uintptr_t object = asking->page->body + (asking->page->hole == 1 ? 2 : 1) * COW_SLOT_SIZE;
+
+    while (!__atomic_load_n(&asking->ends, __ATOMIC_ACQUIRE)) {
+        asking->wrong += locate_page(object) != asking->page;
+        __atomic_store_n(&asking->asked, asking->asked + 1, __ATOMIC_RELEASE);
+    }
+    return NULL;
+}
+
+static void
+test_while_pages_come_and_go(void **state)
+{
+    unsigned int seed = 1;
+    pthread_t thread;
+
+    for (int i = 0; i < 10; i++) taken(COW_SLOT_SIZE);
+    struct asking asking = { .page = pages[0] };
+    assert_int_equal(pthread_create(&thread, NULL, ask, &asking), 0);
+    while (__atomic_load_n(&asking.asked, __ATOMIC_ACQUIRE) == 0) sched_yield();
+    for (int turn = 0; turn < 20000; turn++) {
+        if (count < PAGES && (count < 10 || rand_r(&seed) % 5 < 3)) taken(COW_SLOT_SIZE);
+        else give(1 + rand_r(&seed) % (count - 1));
+    }
+    __atomic_store_n(&asking.ends, true, __ATOMIC_RELEASE);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(asking.wrong, 0);
+    consistent();
+}
+
 static void
 test_no_arena_can_be_had(void **state)
 {
@@ -233,6 +277,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_slots_of_every_size, begin, end),
         cmocka_unit_test_setup_teardown(test_marks, begin, end),
         cmocka_unit_test_setup_teardown(test_any_address, begin, end),
+        cmocka_unit_test_setup_teardown(test_while_pages_come_and_go, begin, end),
         cmocka_unit_test_setup_teardown(test_no_arena_can_be_had, begin, end),
         cmocka_unit_test_setup_teardown(test_seal, begin, end),
         cmocka_unit_test_setup_teardown(test_discard, begin, end),
