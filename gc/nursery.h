@@ -235,14 +235,21 @@ nursery_marked_fully(struct nursery_inheritance *inherited, size_t total)
 }
 
 /* Slots by which a heap within its floor is extended: until it has what it shall have
- * at least. Upstream's rule takes the rest of the basis for objects that live, but
- * the floor of a fresh child is nearly empty. */
+ * at least, or, where the child keeps more than that, +goal_ratio+ of what it then has of
+ * its own, so that it grows in ever longer steps. Upstream's rule takes the rest of the
+ * basis for objects that live, but the floor of a fresh child is nearly empty.
+ * pre: 0 <= goal_ratio < 1; 0 is upstream's for "no goal" */
 static inline size_t
-nursery_extension(const struct nursery_inheritance *inherited, size_t total, size_t free_slots, double min_ratio)
+nursery_extension(const struct nursery_inheritance *inherited, size_t total, size_t free_slots, double min_ratio, double goal_ratio)
 {
-    size_t least = nursery_min_free(inherited, total, min_ratio);
+    size_t own = nursery_own(inherited, total);
+    size_t kept = own > free_slots ? own - free_slots : 0;
+    size_t goal = (size_t)(kept * goal_ratio / (1 - goal_ratio));
+    size_t slots = nursery_min_free(inherited, total, min_ratio);
 
-    return least > free_slots ? least - free_slots : 1;
+    if (inherited->demand > 0 && goal > inherited->demand) goal = inherited->demand;
+    if (slots < goal) slots = goal;
+    return slots > free_slots ? slots - free_slots : 1;
 }
 
 /* What a new page of +slots+ slots takes from the slots that all heaps may be extended

@@ -194,7 +194,8 @@ test_may_grow(void **state)
     assert_false(nursery_may_grow(0, 3));
 }
 
-/* A heap within its floor grows until it has what it shall have at least. */
+/* A heap within its floor grows until it has what it shall have at least, or its goal of
+ * what the child keeps. */
 static void
 test_extension(void **state)
 {
@@ -205,10 +206,21 @@ test_extension(void **state)
         { CHILD, 9000, 100,   1 },
         { CHILD, 9400, 400,   1 },
         { INHERITED(0, 0, 0),    0,   0,   1 },
+        /* 400 kept: two thirds of it are more than 100 */
+        { CHILD, 9400,   0, 266 },
+        { CHILD, 9480,  80, 186 },
+        { CHILD, 9150,   0, 100 },
+        /* but not more than it is worth to have */
+        { { 9000, 9000, 500, 9000, 0, 200 }, 9400,   0, 200 },
+        { { 9000, 9000, 500, 9000, 0,  60 }, 9400,   0,  60 },
     };
 
     for (size_t i = 0; i < LENGTH(rows); i++) {
-        ASSERT_ROW(i, nursery_extension(&rows[i].inherited, rows[i].total, rows[i].free, 0.20), rows[i].extension);
+        ASSERT_ROW(i, nursery_extension(&rows[i].inherited, rows[i].total, rows[i].free, 0.20, 0.40), rows[i].extension);
+        /* without a goal, what it shall have at least */
+        size_t least = nursery_min_free(&rows[i].inherited, rows[i].total, 0.20);
+        ASSERT_ROW(i, nursery_extension(&rows[i].inherited, rows[i].total, rows[i].free, 0.20, 0.0),
+                   least > rows[i].free ? least - rows[i].free : 1);
     }
 }
 
