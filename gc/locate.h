@@ -8,7 +8,8 @@
  *     arena     by arithmetic; heap pages stand at multiples of their size in arenas
  *               (arena.h). The default. Where not one arena can be had it is alignoff.
  *     alignoff  by arithmetic and one flag of the object; heap pages are plain malloc's
- *               (alignoff.h).
+ *               (alignoff.h). Where only an object's bits are asked for, as in marking, and
+ *               where any address is, by a directory (directory.h).
  *     binary    by a binary search over all heap pages, as figure 4 of the paper.
  *     linear    by looking at one heap page after the other, as its figure 3.
  *     header    as arena; but the mark bit stands in the object, as before bitmap
@@ -26,7 +27,7 @@
  * locate_unmark and locate_clear_marks; locate_consistent.
  *
  * Who writes this memory after a fork: as in arena.h. Where pages are malloc's, their
- * blocks are written by every collection.
+ * blocks' groups are written by every collection.
  *
  * struct heap_page must be complete where this is included.
  */
@@ -35,6 +36,7 @@
 #include "vocabulary.h"
 #include "alignoff.h"
 #include "arena.h"
+#include "directory.h"
 #include "poison.h"
 
 #define LOCATE_ARENA 1
@@ -69,15 +71,30 @@
 /* The bit of an object's flags that is the locator's: alignoff's, or the mark. */
 #define LOCATE_FLAG ALIGNOFF_FLAG
 
+struct locate_group;
+
 /* What is known of a heap page that is not an arena's. */
 struct locate_block {
-    struct heap_page page; /* first: its address is the block's */
+    _Alignas(ALIGNOFF_HEADER_ALIGN) struct heap_page page; /* first: its address is the block's */
     uintptr_t body;
-    void *whole, *whole_body; /* what malloc gave */
-    cow_row bits[ROW_KINDS];
+    void *whole_body; /* what malloc gave */
+    struct locate_group *group;
+    cow_bits_t *row; /* of the first kind, in the group */
 };
 
-/* What is searched: a block and, so that no block is read, where its page begins. */
+enum { LOCATE_GROUP = COW_BITS, LOCATE_STEP = LOCATE_GROUP * COW_ROW_WORDS };
+
+/* Blocks of several pages, with their rows of one kind after each other, as in an arena: rows
+ * as far apart as what malloc gives would take the same few lines of a cache. */
+struct locate_group {
+    _Alignas(DIRECTORY_ROW_ALIGN) cow_row rows[ROW_KINDS][LOCATE_GROUP];
+    struct locate_block blocks[LOCATE_GROUP];
+    cow_bits_t taken; /* bit i: blocks[i] */
+    struct locate_group *next, **link; /* in a list; what points to this one there */
+    void *whole;
+};
+
+/* What binary and linear search: a block and, so that no block is read, where its page begins. */
 struct locate_entry {
     uintptr_t body;
     struct locate_block *block;
@@ -94,22 +111,25 @@ struct locate_table {
 /*
  * The heap pages of a process.
  *
- * A Ractor asks for its objects' pages without a lock, while another, which has the lock,
+ * Where they are searched, a Ractor asks for its objects' pages without a lock, while another, which has the lock,
  * may take or give one. So .changes is odd meanwhile, and who finds after its search that it
  * was, or is another, searches again. (No process forks meanwhile: all Ractors wait then.)
  *
  * Invariants (locate_consistent):
  *     either .arenas has none or .count is 0
- *     the first .count entries of .table are there, by ascending .body, and its room suffices
- *     an entry tells its block's .body, and a block's header leads to it
- *     .changes is even
+ *     .groups have .count blocks, each group one at least
+ *     where they are searched, the first .count entries of .table are those blocks, by
+ *     ascending .body, which they tell, its room suffices, and .changes is even
+ *     else a block's header and the directory lead to it
  */
 static struct {
     struct arena_space arenas;
-    struct locate_table *table; /* NULL: no block was ever taken */
+    struct locate_table *table; /* NULL: none was ever searched */
     size_t count;
     unsigned int changes;
     bool unaligned; /* no arena could be had */
+    struct locate_group *groups[2]; /* [0]: with room for a block; [1]: full */
+    struct directory directory; /* of alignoff's pages */
 } locate_space;
 
 /* Are heap pages found by alignoff? */
@@ -199,7 +219,7 @@ locate_page(uintptr_t object)
 static inline cow_bits_t *
 locate_row(uintptr_t object, enum row_kind kind)
 {
-    if (LOCATE_SEARCHES || LOCATE_UNALIGNED) return locate_block_of(object)->bits[kind];
+    if (LOCATE_SEARCHES || LOCATE_UNALIGNED) return locate_block_of(object)->row + kind * (size_t)LOCATE_STEP;
     return arena_row_of(object, kind);
 }
 
@@ -226,11 +246,18 @@ locate_cell(uintptr_t object)
     unsigned int slot;
 
     if (LOCATE_SEARCHES || LOCATE_UNALIGNED) {
-        struct locate_block *block = locate_block_of(object);
+        struct directory_answer at;
 
-        slot = (unsigned int)(object - block->body) / (unsigned int)COW_SLOT_SIZE;
-        cell.word = block->bits[0];
-        cell.step = COW_ROW_WORDS;
+        if (LOCATE_SEARCHES) {
+            const struct locate_block *block = locate_search(object);
+            at = (struct directory_answer){ block->row, (unsigned int)(object - block->body) };
+        }
+        else {
+            at = directory_at(&locate_space.directory, object); /* not by its flag: that must be waited for */
+        }
+        slot = at.offset / (unsigned int)COW_SLOT_SIZE;
+        cell.word = at.row;
+        cell.step = LOCATE_STEP;
     }
     else {
         slot = cow_slot_index(object);
@@ -273,10 +300,8 @@ locate_put_bit(const struct locate_cell *cell, enum row_kind kind, bool bit)
 static inline struct heap_page *
 locate_known(uintptr_t address)
 {
-    if (LOCATE_SEARCHES || LOCATE_UNALIGNED) {
-        struct locate_block *block = locate_search(address);
-        return block ? &block->page : NULL;
-    }
+    if (LOCATE_SEARCHES) return (struct heap_page *)locate_search(address);
+    if (LOCATE_UNALIGNED) return directory_known(&locate_space.directory, address);
     return arena_knows(address) ? arena_descriptor(address) : NULL;
 }
 
@@ -297,7 +322,7 @@ locate_aligned(size_t size, size_t alignment, void **whole)
     return (void *)(((uintptr_t)*whole + alignment - 1) & ~(uintptr_t)(alignment - 1));
 }
 
-/* Makes room for one more block. */
+/* Makes room in the table for one more block. */
 static bool
 locate_room(void)
 {
@@ -324,34 +349,117 @@ locate_change(void)
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-static struct heap_page *
-locate_take_block(void **body)
+/* Puts a block into the table, or takes it out. */
+static void
+locate_tabulate(struct locate_block *block, bool in)
 {
-    void *whole, *whole_body, *memory;
-    struct locate_block *block = locate_aligned(sizeof(*block), ALIGNOFF_HEADER_ALIGN, &whole);
-
-    if (LOCATE_SEARCHES) memory = locate_aligned(COW_PAGE_SIZE, COW_PAGE_SIZE, &whole_body);
-    else memory = whole_body = malloc(COW_PAGE_SIZE);
-    if (whole == NULL || whole_body == NULL || !locate_room()) {
-        free(whole);
-        free(whole_body);
-        return NULL;
-    }
-
-    memset(block, 0, sizeof(*block));
-    block->whole = whole;
-    block->whole_body = whole_body;
-    block->body = (uintptr_t)memory;
-    if (!LOCATE_SEARCHES) memcpy((void *)alignoff_boundary(block->body), &block, sizeof(block));
-
     size_t place = locate_place(locate_space.table, locate_space.count, block->body);
     struct locate_entry *there = &locate_space.table->entries[place];
 
     locate_change();
-    memmove(there + 1, there, (locate_space.count - place) * sizeof(*there));
-    *there = (struct locate_entry){ .body = block->body, .block = block };
-    locate_space.count++;
+    if (in) {
+        memmove(there + 1, there, (locate_space.count - place) * sizeof(*there));
+        *there = (struct locate_entry){ .body = block->body, .block = block };
+        locate_space.count++;
+    }
+    else {
+        locate_space.count--;
+        memmove(there, there + 1, (locate_space.count - place) * sizeof(*there));
+    }
     locate_change();
+}
+
+/* Puts a group into the list that it belongs to now, or, as it is empty, gives it back. */
+static void
+locate_sort_group(struct locate_group *group)
+{
+    if (group->link) {
+        *group->link = group->next;
+        if (group->next) group->next->link = group->link;
+    }
+    if (group->taken == 0) {
+        free(group->whole);
+        return;
+    }
+
+    struct locate_group **list = &locate_space.groups[~group->taken == 0];
+    group->next = *list;
+    if (group->next) group->next->link = &group->next;
+    group->link = list;
+    *list = group;
+}
+
+/* A group with room for a block; NULL: there is no memory. */
+static struct locate_group *
+locate_roomy_group(void)
+{
+    void *whole;
+    struct locate_group *group = locate_space.groups[0];
+
+    if (group) return group;
+
+    group = locate_aligned(sizeof(*group), _Alignof(struct locate_group), &whole);
+    if (whole == NULL) return NULL;
+    group->taken = 0;
+    group->link = NULL;
+    group->whole = whole;
+    return group;
+}
+
+/* A block with nothing but zeros in it and its rows. */
+static struct locate_block *
+locate_take_of_group(struct locate_group *group)
+{
+    int place = __builtin_ctzll(~group->taken);
+    struct locate_block *block = &group->blocks[place];
+
+    group->taken |= (cow_bits_t)1 << place;
+    locate_sort_group(group);
+    memset(block, 0, sizeof(*block));
+    for (int kind = 0; kind < ROW_KINDS; kind++) memset(group->rows[kind][place], 0, COW_ROW_SIZE);
+    block->group = group;
+    block->row = group->rows[0][place];
+    return block;
+}
+
+static void
+locate_give_to_group(struct locate_block *block)
+{
+    struct locate_group *group = block->group;
+
+    group->taken &= ~((cow_bits_t)1 << (block - group->blocks));
+    locate_sort_group(group);
+}
+
+static struct heap_page *
+locate_take_block(void **body)
+{
+    void *whole_body, *memory;
+
+    if (LOCATE_SEARCHES) memory = locate_aligned(COW_PAGE_SIZE, COW_PAGE_SIZE, &whole_body);
+    else memory = whole_body = malloc(COW_PAGE_SIZE);
+    if (whole_body == NULL) return NULL;
+
+    struct locate_group *group = NULL;
+    if ((LOCATE_SEARCHES ? locate_room() : directory_reserve(&locate_space.directory, (uintptr_t)memory))) {
+        group = locate_roomy_group();
+    }
+    if (group == NULL) {
+        free(whole_body);
+        return NULL;
+    }
+
+    struct locate_block *block = locate_take_of_group(group);
+    block->whole_body = whole_body;
+    block->body = (uintptr_t)memory;
+    if (LOCATE_SEARCHES) {
+        locate_tabulate(block, true);
+    }
+    else {
+        memcpy((void *)alignoff_boundary(block->body), &block, sizeof(block));
+        directory_put(&locate_space.directory, block->body, block, block->row);
+        locate_space.count++;
+    }
     *body = memory;
     return &block->page;
 }
@@ -390,15 +498,16 @@ locate_give(struct heap_page *page, void *body)
     }
 
     struct locate_block *block = locate_block(page);
-    size_t place = locate_place(locate_space.table, locate_space.count, block->body);
-    struct locate_entry *there = &locate_space.table->entries[place];
 
-    locate_change();
-    locate_space.count--;
-    memmove(there, there + 1, (locate_space.count - place) * sizeof(*there));
-    locate_change();
+    if (LOCATE_SEARCHES) {
+        locate_tabulate(block, false);
+    }
+    else {
+        directory_remove(&locate_space.directory, block->body);
+        locate_space.count--;
+    }
     free(block->whole_body);
-    free(block->whole);
+    locate_give_to_group(block);
 }
 
 /* Gives a heap page's memory back to the system, where it can; the page stays handed out, and
@@ -426,7 +535,7 @@ locate_unseal(void *body)
 static inline cow_bits_t *
 locate_page_row(struct heap_page *page, void *body, enum row_kind kind)
 {
-    return LOCATE_SEARCHES || LOCATE_UNALIGNED ? locate_block(page)->bits[kind] : arena_row_of((uintptr_t)body, kind);
+    return LOCATE_SEARCHES || LOCATE_UNALIGNED ? locate_block(page)->row + kind * (size_t)LOCATE_STEP : arena_row_of((uintptr_t)body, kind);
 }
 
 /* ---- of a slot */
@@ -515,7 +624,11 @@ locate_unmark(uintptr_t object)
 static void
 locate_clear_marks(void)
 {
-    for (size_t i = 0; i < locate_space.count; i++) memset(locate_space.table->entries[i].block->bits[ROW_MARK], 0, COW_ROW_SIZE);
+    for (int full = 0; full < 2; full++) {
+        for (struct locate_group *group = locate_space.groups[full]; group; group = group->next) {
+            memset(group->rows[ROW_MARK], 0, sizeof(group->rows[ROW_MARK]));
+        }
+    }
     arena_clear_kind(&locate_space.arenas, ROW_MARK);
 }
 
@@ -536,7 +649,79 @@ locate_committed_bytes(void)
 static inline size_t
 locate_metadata_bytes(void)
 {
-    return locate_space.arenas.count * ARENA_FIRST * (size_t)COW_PAGE_SIZE + locate_space.count * sizeof(struct locate_block);
+    size_t groups = 0;
+
+    for (int full = 0; full < 2; full++) {
+        for (const struct locate_group *group = locate_space.groups[full]; group; group = group->next) groups++;
+    }
+    return locate_space.arenas.count * ARENA_FIRST * (size_t)COW_PAGE_SIZE +
+        groups * sizeof(struct locate_group) + directory_bytes(&locate_space.directory);
+}
+
+/* Does all lead to the block that is to lead to it, and to its bits? */
+static bool
+locate_block_consistent(const struct locate_group *group, int place, FILE *out)
+{
+    const struct locate_block *block = &group->blocks[place];
+    bool found;
+
+    if (LOCATE_SEARCHES) found = locate_search(block->body) == block && locate_search(block->body + COW_PAGE_MASK) == block;
+    else found = locate_word(alignoff_boundary(block->body)) == (uintptr_t)block &&
+        directory_consistent_at(&locate_space.directory, block->body, block, block->row);
+
+    if (found && block->group == group && block->row == group->rows[0][place]) return true;
+    fprintf(out, "heap page %#zx: what is to lead to it, or to its bits, leads elsewhere\n", (size_t)block->body);
+    return false;
+}
+
+/* Are the groups in their lists, with as many blocks as there are? */
+static bool
+locate_groups_consistent(FILE *out)
+{
+    size_t taken = 0;
+
+    for (int full = 0; full < 2; full++) {
+        for (struct locate_group *const *link = &locate_space.groups[full]; *link; link = &(*link)->next) {
+            const struct locate_group *group = *link;
+
+            if (group->link != link || group->taken == 0 || (~group->taken == 0) != full) {
+                fprintf(out, "a group of heap pages is in a list that it is not for: %#zx\n", (size_t)group->taken);
+                return false;
+            }
+            for (int place = 0; place < LOCATE_GROUP; place++) {
+                if (!(group->taken >> place & 1)) continue;
+                if (!locate_block_consistent(group, place, out)) return false;
+                taken++;
+            }
+        }
+    }
+    if (taken != locate_space.count) fprintf(out, "%zu heap pages of malloc, %zu in groups\n", locate_space.count, taken);
+    return taken == locate_space.count;
+}
+
+/* Does the table that is searched tell of as many, in order? */
+static bool
+locate_table_consistent(FILE *out)
+{
+    size_t room = locate_space.table ? locate_space.table->room : 0;
+
+    if (locate_space.changes % 2 != 0 || room < locate_space.count) {
+        fprintf(out, "%zu heap pages of malloc, room for %zu, %u changes\n", locate_space.count, room, locate_space.changes);
+        return false;
+    }
+    for (size_t i = 0; i < locate_space.count; i++) {
+        const struct locate_entry *entry = &locate_space.table->entries[i];
+
+        if (entry->body != entry->block->body) {
+            fprintf(out, "heap page %zu begins at %#zx, not at %#zx\n", i, (size_t)entry->block->body, (size_t)entry->body);
+            return false;
+        }
+        if (i > 0 && entry[-1].body + COW_PAGE_SIZE > entry->body) {
+            fprintf(out, "heap pages %zu and %zu overlap: %#zx, %#zx\n", i - 1, i, (size_t)entry[-1].body, (size_t)entry->body);
+            return false;
+        }
+    }
+    return true;
 }
 
 /* Recomputes what is kept; tells the first difference on +out+ and gives false. */
@@ -547,29 +732,8 @@ locate_consistent(FILE *out)
         fprintf(out, "%zu heap pages of malloc, %zu arenas\n", locate_space.count, locate_space.arenas.count);
         return false;
     }
-    if (locate_space.changes % 2 != 0 || (locate_space.table ? locate_space.table->room : 0) < locate_space.count) {
-        fprintf(out, "%zu heap pages of malloc, room for %zu, %u changes\n", locate_space.count,
-                locate_space.table ? locate_space.table->room : 0, locate_space.changes);
-        return false;
-    }
-    for (size_t i = 0; i < locate_space.count; i++) {
-        const struct locate_entry *entry = &locate_space.table->entries[i];
-        struct locate_block *block = entry->block;
-
-        if (entry->body != block->body) {
-            fprintf(out, "heap page %zu begins at %#zx, not at %#zx\n", i, (size_t)block->body, (size_t)entry->body);
-            return false;
-        }
-        if (i > 0 && entry[-1].body + COW_PAGE_SIZE > entry->body) {
-            fprintf(out, "heap pages %zu and %zu overlap: %#zx, %#zx\n", i - 1, i, (size_t)entry[-1].body, (size_t)entry->body);
-            return false;
-        }
-        if (!LOCATE_SEARCHES && locate_word(alignoff_boundary(block->body)) != (uintptr_t)block) {
-            fprintf(out, "heap page %#zx: its header leads elsewhere\n", (size_t)block->body);
-            return false;
-        }
-    }
-    return arena_consistent(&locate_space.arenas, out);
+    if (LOCATE_SEARCHES && !locate_table_consistent(out)) return false;
+    return locate_groups_consistent(out) && arena_consistent(&locate_space.arenas, out);
 }
 
 #endif /* COW_LOCATE_H */

@@ -58,6 +58,7 @@ end(void **state)
         outgrown = table->outgrown;
         free(table);
     }
+    directory_free(&locate_space.directory);
     memset(&locate_space, 0, sizeof(locate_space));
     return 0;
 }
@@ -139,6 +140,24 @@ test_slots_of_every_size(void **state)
                 test_cell(object);
             }
         }
+    }
+}
+
+/* The bits of an object are found without a look at it. */
+static void
+test_cell_of_what_must_not_be_read(void **state)
+{
+    for (int i = 0; i < 20; i++) {
+        struct heap_page *page = taken(COW_SLOT_SIZE);
+
+        poison((void *)page->body, COW_PAGE_SIZE);
+        for (unsigned int slot = 0; slot < COW_PAGE_SLOTS; slot++) {
+            struct locate_cell cell = locate_cell(page->body + slot * COW_SLOT_SIZE);
+
+            assert_ptr_equal(cell.word, &locate_page_row(page, (void *)page->body, 0)[slot / COW_BITS]);
+            assert_int_equal(cell.mask, (cow_bits_t)1 << slot % COW_BITS);
+        }
+        unpoison((void *)page->body, COW_PAGE_SIZE);
     }
 }
 
@@ -234,6 +253,7 @@ test_no_arena_can_be_had(void **state)
         return;
     }
     test_slots_of_every_size(state);
+    test_cell_of_what_must_not_be_read(state);
     test_any_address(state);
     assert_int_equal(locate_space.arenas.count, 0);
     assert_int_equal(locate_space.unaligned, LOCATE_BY == LOCATE_ARENA);
@@ -275,6 +295,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_slots_of_every_size, begin, end),
+        cmocka_unit_test_setup_teardown(test_cell_of_what_must_not_be_read, begin, end),
         cmocka_unit_test_setup_teardown(test_marks, begin, end),
         cmocka_unit_test_setup_teardown(test_any_address, begin, end),
         cmocka_unit_test_setup_teardown(test_while_pages_come_and_go, begin, end),
