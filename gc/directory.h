@@ -44,11 +44,11 @@
 #include "alignoff.h"
 
 /* Addresses have at most so many bits: malloc's have, where the system has more, too. */
-#define DIRECTORY_ADDRESS_LOG 48
+#define DIRECTORY_ADDRESS_LOG (UINTPTR_MAX > 0xffffffffu ? 48 : 32)
 
 enum {
     DIRECTORY_LEAF_LOG = 13,
-    DIRECTORY_NODE_LOG = 10,
+    DIRECTORY_NODE_LOG = UINTPTR_MAX > 0xffffffffu ? 10 : 32 - HEAP_PAGE_ALIGN_LOG - DIRECTORY_LEAF_LOG,
     DIRECTORY_LEAF = 1 << DIRECTORY_LEAF_LOG,
     DIRECTORY_NODE = 1 << DIRECTORY_NODE_LOG,
     DIRECTORY_NODES = 1 << (DIRECTORY_ADDRESS_LOG - HEAP_PAGE_ALIGN_LOG - DIRECTORY_LEAF_LOG - DIRECTORY_NODE_LOG),
