@@ -87,6 +87,13 @@ directory_number(uintptr_t address)
     return address >> HEAP_PAGE_ALIGN_LOG;
 }
 
+/* Number of the node with the leaf with the entry of that number. */
+static inline uintptr_t
+directory_node_number(uintptr_t number)
+{
+    return number >> (DIRECTORY_LEAF_LOG + DIRECTORY_NODE_LOG);
+}
+
 static inline unsigned int
 directory_below(directory_entry entry)
 {
@@ -98,7 +105,7 @@ directory_below(directory_entry entry)
 static inline struct directory_leaf *const *
 directory_place(const struct directory *directory, uintptr_t number)
 {
-    const struct directory_node *node = directory->nodes[number >> DIRECTORY_LEAF_LOG >> DIRECTORY_NODE_LOG];
+    const struct directory_node *node = directory->nodes[directory_node_number(number)];
 
     return &node->leaves[(number >> DIRECTORY_LEAF_LOG) % DIRECTORY_NODE];
 }
@@ -107,7 +114,7 @@ directory_place(const struct directory *directory, uintptr_t number)
 static inline struct directory_leaf *
 directory_leaf(const struct directory *directory, uintptr_t number)
 {
-    uintptr_t node = number >> DIRECTORY_LEAF_LOG >> DIRECTORY_NODE_LOG;
+    uintptr_t node = directory_node_number(number);
 
     if (node >= DIRECTORY_NODES || __atomic_load_n(&directory->nodes[node], __ATOMIC_ACQUIRE) == NULL) return NULL;
     return __atomic_load_n(directory_place(directory, number), __ATOMIC_ACQUIRE);
@@ -149,7 +156,7 @@ directory_known(const struct directory *directory, uintptr_t address)
 static bool
 directory_make_leaf(struct directory *directory, uintptr_t number)
 {
-    uintptr_t node_number = number >> DIRECTORY_LEAF_LOG >> DIRECTORY_NODE_LOG;
+    uintptr_t node_number = directory_node_number(number);
 
     if (node_number >= DIRECTORY_NODES) return false;
     if (directory->nodes[node_number] == NULL) {

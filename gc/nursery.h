@@ -161,6 +161,13 @@ nursery_by_ratios(const struct nursery_inheritance *inherited, size_t total, dou
     return (size_t)(nursery_basis(inherited, total) * min_ratio);
 }
 
+/* Of +slots+ free slots, so many as the heap is known to be worth. */
+static inline size_t
+nursery_worth(const struct nursery_inheritance *inherited, size_t slots)
+{
+    return inherited->demand > 0 && slots > inherited->demand ? inherited->demand : slots;
+}
+
 /* Free slots a heap has at least after a collection. Never none: a heap that
  * is full and neither grows nor asks for a full GC could not go on.
  * Upstream wants a fifth of 10,000 slots here even of a heap that has but a
@@ -169,9 +176,8 @@ nursery_by_ratios(const struct nursery_inheritance *inherited, size_t total, dou
 static inline size_t
 nursery_min_free(const struct nursery_inheritance *inherited, size_t total, double min_ratio)
 {
-    size_t slots = nursery_by_ratios(inherited, total, min_ratio);
+    size_t slots = nursery_worth(inherited, nursery_by_ratios(inherited, total, min_ratio));
 
-    if (inherited->demand > 0 && slots > inherited->demand) slots = inherited->demand;
     return slots > 0 ? slots : 1;
 }
 
@@ -244,11 +250,10 @@ nursery_extension(const struct nursery_inheritance *inherited, size_t total, siz
 {
     size_t own = nursery_own(inherited, total);
     size_t kept = own > free_slots ? own - free_slots : 0;
-    size_t goal = (size_t)(kept * goal_ratio / (1 - goal_ratio));
-    size_t slots = nursery_min_free(inherited, total, min_ratio);
+    size_t goal = nursery_worth(inherited, (size_t)(kept * goal_ratio / (1 - goal_ratio)));
+    size_t least = nursery_min_free(inherited, total, min_ratio);
+    size_t slots = goal > least ? goal : least;
 
-    if (inherited->demand > 0 && goal > inherited->demand) goal = inherited->demand;
-    if (slots < goal) slots = goal;
     return slots > free_slots ? slots - free_slots : 1;
 }
 
