@@ -65,7 +65,7 @@ module CowRuby
         text << " (#{answers.join(", ")})" if answers.any?
         text << ", #{failures.size} failed" if failures.any?
         text << ", #{omissions}" if left_out.positive?
-        failures.uniq { |request, _| request }.first(TOLD).each { |request, what| text << "\nrehearsal: #{request}: #{what}" }
+        failures.uniq(&:first).first(TOLD).each { |request, what| text << "\nrehearsal: #{request}: #{what}" }
         text
       end
 
@@ -76,9 +76,11 @@ module CowRuby
 
     # Of the whole line, so that nothing a client sends (user, referrer, user agent) is
     # taken for the request.
-    LOG_LINE = %r{\A(?:(?<host>[^\s:]+)(?::(?<port>\d{1,5}))?\ )?(?<address>\S+)\ \S+\ (?<user>\S+)\ \[[^\]]*\]
+    LOG_LINE = %r{\A(?:(?<host>[^\s:]+)(?::(?<port>\d{1,5}))?\ )?
+                  (?<address>\S+)\ \S+\ (?<user>\S+)\ \[[^\]]*\]
                   \ "(?<method>[A-Z]+)\ (?<target>\S+)\ HTTP/[\d.]+"\ (?<status>\d{3})(?:\s|\z)}x
-    RAILS_LINE = /\A(?:\S, \[[^\]]*\] +[A-Z]+ -- [^:]*: )?(?:\[[^\]]*\] )*Started (?<method>[A-Z]+) "(?<target>[^"\s]*)" for (?<address>\S+) at /
+    RAILS_LINE = /\A(?:\S,\ \[[^\]]*\]\ +[A-Z]+\ --\ [^:]*:\ )?(?:\[[^\]]*\]\ )*
+                  Started\ (?<method>[A-Z]+)\ "(?<target>[^"\s]*)"\ for\ (?<address>\S+)\ at\ /x
     LIST_LINE = %r{\A\s*(?:(?<method>[A-Z]+)\s+)?(?<target>/\S*)(?<rest>\s.*)?\z}
     NO_LINE = /\A\s*(?:#.*)?\z/
     # What a client may send (RFC 3986, and a little of what browsers do). A log escapes
@@ -89,8 +91,10 @@ module CowRuby
     PUBLIC_HOST = /\A(?:[a-z0-9](?:[a-z0-9_-]*[a-z0-9])?\.)+[a-z](?:[a-z0-9-]*[a-z0-9])?\z/i
     LOCAL_HOST = /\.(?:localhost|localdomain|local|internal|lan|home\.arpa)\z/i
     # A proxy may have these, and is trusted for it (Rack, Rails).
-    LOCAL_ADDRESSES = %w[0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24
-                         192.168.0.0/16 198.18.0.0/15 224.0.0.0/3].map { |network| IPAddr.new(network) }.freeze
+    LOCAL_ADDRESSES = %w[
+      0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.168.0.0/16
+      198.18.0.0/15 224.0.0.0/3
+    ].map { |network| IPAddr.new(network) }.freeze
     PUBLIC_ADDRESSES6 = IPAddr.new("2000::/3")
     # A host given by the user, with or without a port.
     HOST = /\A(?<name>\[[\h:.]+\]|[^\s:\/\[\]]+)(?::(?<port>\d{1,5}))?\z/
@@ -109,10 +113,10 @@ module CowRuby
     # the target (anything with ===), or are called with the Request.
     # +output+ takes the progress (nil: nobody).
     # Raises Unusable where there is nothing that could be sent.
-    def initialize(app, requests, count: COUNT, seconds: SECONDS, methods: METHODS, host: nil, address: nil, https: nil, headers: {},
-                   only: nil, except: nil, after: nil, output: $stderr, &block)
+    def initialize(app, requests, count: COUNT, seconds: SECONDS, methods: METHODS, host: nil, address: nil,
+                   https: nil, headers: {}, only: nil, except: nil, after: nil, output: $stderr, &block)
       raise Unusable, "not a Rack application: #{app.class}" unless app.respond_to?(:call)
-      raise Unusable, "neither a file nor a list of requests: #{requests.class}" unless file?(requests) || requests.respond_to?(:map)
+      raise Unusable, "no file and no list: #{requests.class}" unless file?(requests) || requests.respond_to?(:map)
       raise Unusable, "count and seconds must be above 0" unless count.positive? && seconds.positive?
       raise Unusable, "not a host: #{host.inspect}" unless host.nil? || HOST.match?(host)
       raise Unusable, "not an address: #{address.inspect}" unless address.nil? || ip(address)
@@ -131,6 +135,8 @@ module CowRuby
       @after = [after, block].compact
       @output = output
       @reasons = Hash.new(0)
+      @cut = false
+      @process = nil
     end
 
     # Sends the requests. Gives a Report, or nil where it was switched off or there
@@ -139,7 +145,8 @@ module CowRuby
       return if ENV["COWRUBY_REHEARSAL"] == "off"
 
       requests = guarded { read } or return
-      @report = Report.new(sent: 0, seconds: 0.0, statuses: Hash.new(0), failures: [], left_out: @reasons.values.sum, reasons: @reasons)
+      @report = Report.new(sent: 0, seconds: 0.0, statuses: Hash.new(0), failures: [],
+                           left_out: @reasons.values.sum, reasons: @reasons)
       return tell("rehearsal: nothing to send, #{@report.omissions}") if requests.empty?
 
       rehearse(requests)
@@ -178,9 +185,14 @@ module CowRuby
 
     # Whether strangers wrote it: a file is the user's own only where each line is a
     # request, so that a line which an application put into its log without its format is
-    # not taken for one of the user's.
+    # not taken for one of the user's. Nobody writes a list longer than TAIL.
     def log?(lines)
-      lines.any? { |line| LOG_LINE.match?(line) || RAILS_LINE.match?(line) || (file?(@source) && !LIST_LINE.match?(line) && !NO_LINE.match?(line)) }
+      return true if @cut
+
+      logs = [LOG_LINE, RAILS_LINE]
+      lines.any? do |line|
+        logs.any? { |form| form.match?(line) } || (file?(@source) && !LIST_LINE.match?(line) && !NO_LINE.match?(line))
+      end
     end
 
     # A Request, or the reason why there is none.
@@ -192,9 +204,13 @@ module CowRuby
       request = Request.new(fields["method"] || "GET", fields["target"])
       return "of another method" unless @methods.include?(request.method)
       return "no request" unless fields["rest"].to_s.strip.empty?
-      return "without a usable target" unless TARGET.match?(request.target) && !DOT_SEGMENT.match?(decoded(request.target)[/\A[^?]*/])
+      return "without a usable target" unless usable?(request.target)
 
       (log && log_refusal(fields, request)) || (wanted?(request) ? request : "not wanted")
+    end
+
+    def usable?(target)
+      TARGET.match?(target) && !DOT_SEGMENT.match?(decoded(target[/\A[^?]*/]))
     end
 
     # Fills in address and host, or gives the reason why it must not be sent. An answer
@@ -207,7 +223,8 @@ module CowRuby
       request.address = @address || (fields["address"] if public_address?(fields["address"]))
       return "without a public address (see address:)" unless request.address
 
-      request.host = @host || ([fields["host"], fields["port"]].compact.join(":") if public_host?(fields["host"]))
+      name, port = fields.values_at("host", "port")
+      request.host = @host || ([name, port].compact.join(":") if public_host?(name))
       "without a public host (see host:)" unless request.host
     end
 
@@ -216,9 +233,11 @@ module CowRuby
     end
 
     def public_address?(text)
-      address = ip(text) or return false
-      address = address.native
-      address.ipv4? ? LOCAL_ADDRESSES.none? { |network| network.include?(address) } : PUBLIC_ADDRESSES6.include?(address)
+      address = ip(text)&.native
+      return false unless address
+      return PUBLIC_ADDRESSES6.include?(address) if address.ipv6?
+
+      LOCAL_ADDRESSES.none? { |network| network.include?(address) }
     end
 
     # Nil for what is no single address.
@@ -231,7 +250,8 @@ module CowRuby
     # As it was sent and decoded: by "/%61dmin" nobody gets round a filter for "/admin".
     def wanted?(request)
       forms = [request.target, decoded(request.target)].uniq
-      (@only.nil? || forms.all? { |form| chosen?(@only, request, form) }) && forms.none? { |form| chosen?(@except, request, form) }
+      (@only.nil? || forms.all? { |form| chosen?(@only, request, form) }) &&
+        forms.none? { |form| chosen?(@except, request, form) }
     end
 
     def chosen?(filters, request, form)
@@ -252,10 +272,10 @@ module CowRuby
       raise IOError, "no regular file: #{File.path(@source)}" unless File.stat(@source).file?
 
       File.open(@source, "rb") do |file|
-        cut = file.size > TAIL
-        file.seek(-TAIL, IO::SEEK_END) if cut
+        @cut = file.size > TAIL
+        file.seek(-TAIL, IO::SEEK_END) if @cut
         all = text(file.read(TAIL).to_s).each_line(chomp: true).to_a
-        cut ? all.drop(1) : all
+        @cut ? all.drop(1) : all
       end
     end
 
@@ -302,7 +322,7 @@ module CowRuby
     end
 
     def child?
-      !@process.nil? && Process.pid != @process
+      @process && Process.pid != @process
     end
 
     # The application's exceptions of all kinds end here, also SystemExit: an operator stops
@@ -327,7 +347,7 @@ module CowRuby
       what = describe(e)
     ensure
       # The call neither came back nor raised: its thread was killed.
-      what = now >= @deadline ? "no answer within the time that was left" : "it ended its thread" unless settled
+      what = now < @deadline ? "it ended its thread" : "no answer within the time that was left" unless settled
       @report.failures << [request, what] if what
     end
 
@@ -343,8 +363,9 @@ module CowRuby
       Integer(status)
     ensure
       error = $!
+      finished = environment["rack.response_finished"].reverse
       in_turn(environment["rack.after_reply"].map { |callback| -> { callback.call } } +
-              environment["rack.response_finished"].reverse.map { |callback| -> { callback.call(environment, status, headers, error) } })
+              finished.map { |callback| -> { callback.call(environment, status, headers, error) } })
     end
 
     # Each is called, also after one that raises.
@@ -362,13 +383,18 @@ module CowRuby
       https = @https.nil? ? host[:port] == "443" : @https
       default = https ? "443" : "80"
       headers = request.address ? @headers.select { |key, _| NEUTRAL.match?(key) } : @headers
-      { "REQUEST_METHOD" => request.method, "SCRIPT_NAME" => "", "PATH_INFO" => path, "QUERY_STRING" => query.to_s, "REQUEST_PATH" => path,
-        "REQUEST_URI" => request.target, "SERVER_NAME" => host[:name], "SERVER_PORT" => host[:port] || default,
-        "SERVER_PROTOCOL" => "HTTP/1.1", "HTTP_HOST" => host[:port] == default ? host[:name] : host[0], "HTTP_VERSION" => "HTTP/1.1",
-        "HTTP_ACCEPT" => "*/*", "HTTP_USER_AGENT" => "CowRuby rehearsal", "REMOTE_ADDR" => request.address || @address || "127.0.0.1",
-        "HTTPS" => https ? "on" : "off", "rack.url_scheme" => https ? "https" : "http", "rack.input" => StringIO.new("".b),
-        "rack.errors" => $stderr, "rack.version" => [1, 6], "rack.multithread" => false, "rack.multiprocess" => true, "rack.run_once" => false,
-        "rack.after_reply" => [], "rack.response_finished" => [], "cowruby.rehearsal" => true, **headers }
+      {
+        "REQUEST_METHOD" => request.method, "SCRIPT_NAME" => "", "PATH_INFO" => path, "QUERY_STRING" => query.to_s,
+        "REQUEST_PATH" => path, "REQUEST_URI" => request.target, "SERVER_PROTOCOL" => "HTTP/1.1",
+        "SERVER_NAME" => host[:name], "SERVER_PORT" => host[:port] || default,
+        "REMOTE_ADDR" => request.address || @address || "127.0.0.1",
+        "HTTP_HOST" => host[:port] == default ? host[:name] : host[0], "HTTP_VERSION" => "HTTP/1.1",
+        "HTTP_ACCEPT" => "*/*", "HTTP_USER_AGENT" => "CowRuby rehearsal",
+        "HTTPS" => https ? "on" : "off", "rack.url_scheme" => https ? "https" : "http",
+        "rack.input" => StringIO.new("".b), "rack.errors" => $stderr, "rack.version" => [1, 6],
+        "rack.multithread" => false, "rack.multiprocess" => true, "rack.run_once" => false,
+        "rack.after_reply" => [], "rack.response_finished" => [], "cowruby.rehearsal" => true, **headers
+      }
     end
 
     def close_active_record

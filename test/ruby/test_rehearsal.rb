@@ -241,6 +241,7 @@ class TestRehearsal < Minitest::Test
     with_file("#{logged("/first")}\n" + ("x" * 99 + "\n") * (Rehearsal::TAIL / 100 + 1) + "#{logged("/last")}\n") do |path|
       assert_equal ["GET /last"], rehearse(path, count: 1).first.targets
     end
+    with_file("/#{"a" * 98}\n" * (Rehearsal::TAIL / 100 + 1)) { |path| assert_nil rehearse(path)[1], "a list of that length is a log" }
   end
 
   def test_other_methods_when_told
