@@ -1,8 +1,7 @@
 # frozen_string_literal: true
 
+require "ipaddr"
 require "stringio"
-require "timeout"
-require "uri"
 
 module CowRuby
   # Runs requests through a Rack application before a server forks its workers, so
@@ -15,12 +14,20 @@ module CowRuby
   #   run CowRuby::Rehearsal.of(Rails.application, "config/rehearsal.txt")
   #
   # The file has a request a line ("/posts", "HEAD /posts/1", # begins a comment), or
-  # is an access log (common or combined format) or a Rails log. A list of such
-  # lines does as well. Only GET and HEAD are sent unless +methods+ says otherwise;
-  # of a log only what was answered with a status below 400.
+  # is an access log (common or combined format, also with the host in front) or a
+  # Rails log. A list of such lines does as well. Only GET and HEAD are sent unless
+  # +methods+ says otherwise.
+  #
+  # **Strangers write a log.** Its requests must not be trusted more than they were when
+  # they came: each is sent with the address and the host that its line has. A line
+  # without a public address or a public host is left out, unless +address+ or +host+
+  # gives one; so is what was not answered with success, and what somebody was logged
+  # in for. Only a list of the user's own is sent from 127.0.0.1 to localhost.
+  # doc/rehearsal.md says more.
   #
   # The list is repeated until +count+ requests were sent or +seconds+ are over. A
-  # request that fails is reported, never raised. COWRUBY_REHEARSAL=off skips it all.
+  # request that fails is reported. Nothing that it raises ends the process, except a
+  # SignalException. COWRUBY_REHEARSAL=off skips it all.
   # The application sees "cowruby.rehearsal" in the environment of each request.
   #
   # At the end the connections of Active Record are closed, then +after+ (or the
@@ -33,35 +40,66 @@ module CowRuby
     METHODS = %w[GET HEAD].freeze
     # A log is read from its end, up to so many bytes.
     TAIL = 16 * 1024 * 1024
+    # Longer lines are left out: servers take no request line of that length.
+    LINE = 16 * 1024
     # Failures that are told in words.
     TOLD = 5
+    # Seconds that a thread has to end in when it was killed.
+    GRACE = 1
 
     # What is wrong with the arguments.
     class Unusable < ArgumentError; end
 
-    Request = Struct.new(:method, :target) do
+    # +address+ and +host+ are what its line in a log has; nil in a list.
+    Request = Struct.new(:method, :target, :address, :host) do
       def to_s = "#{method} #{target}"
     end
 
     # +sent+ requests took +seconds+; +statuses+ counts them by status; +failures+ are
     # [request, what happened] of those that raised or had a status from 500;
-    # +left_out+ lines were no request, or had another method.
-    Report = Struct.new(:sent, :seconds, :statuses, :failures, :left_out, keyword_init: true) do
+    # +left_out+ lines were not sent, +reasons+ counts them by the reason.
+    Report = Struct.new(:sent, :seconds, :statuses, :failures, :left_out, :reasons, keyword_init: true) do
       def to_s
         answers = statuses.sort.map { |status, count| "#{count} with #{status}" }
         text = +"rehearsal: #{sent} requests in #{format("%.1f", seconds)} s"
         text << " (#{answers.join(", ")})" if answers.any?
         text << ", #{failures.size} failed" if failures.any?
-        text << ", #{left_out} lines left out" if left_out.positive?
-        failures.uniq { |request, _| request }.first(TOLD).each { |request, what| text << "\nrehearsal: #{request}: #{what}" }
+        text << ", #{omissions}" if left_out.positive?
+        failures.uniq(&:first).first(TOLD).each { |request, what| text << "\nrehearsal: #{request}: #{what}" }
         text
+      end
+
+      def omissions
+        "#{left_out} lines left out (#{reasons.map { |reason, count| "#{count} #{reason}" }.join(", ")})"
       end
     end
 
-    LOG_LINE = %r{"(?<method>[A-Z]+) (?<target>/\S*) HTTP/[\d.]+" (?<status>\d{3})}
-    RAILS_LINE = %r{\bStarted (?<method>[A-Z]+) "(?<target>/[^"\s]*)"}
-    LIST_LINE = %r{\A\s*(?:(?<method>[A-Z]+)\s+)?(?<target>/\S*)\s*\z}
+    # Of the whole line, so that nothing a client sends (user, referrer, user agent) is
+    # taken for the request.
+    LOG_LINE = %r{\A(?:(?<host>[^\s:]+)(?::(?<port>\d{1,5}))?\ )?
+                  (?<address>\S+)\ \S+\ (?<user>\S+)\ \[[^\]]*\]
+                  \ "(?<method>[A-Z]+)\ (?<target>\S+)\ HTTP/[\d.]+"\ (?<status>\d{3})(?:\s|\z)}x
+    RAILS_LINE = /\A(?:\S,\ \[[^\]]*\]\ +[A-Z]+\ --\ [^:]*:\ )?(?:\[[^\]]*\]\ )*
+                  Started\ (?<method>[A-Z]+)\ "(?<target>[^"\s]*)"\ for\ (?<address>\S+)\ at\ /x
+    LIST_LINE = %r{\A\s*(?:(?<method>[A-Z]+)\s+)?(?<target>/\S*)(?<rest>\s.*)?\z}
     NO_LINE = /\A\s*(?:#.*)?\z/
+    # What a client may send (RFC 3986, and a little of what browsers do). A log escapes
+    # by backslashes. Some libraries take the "//host" of a target for a host.
+    TARGET = %r{\A/(?!/)[!-~&&[^"\\#<>]]*\z}
+    DOT_SEGMENT = %r{/\.\.?(?:/|\z)}
+    # A name of the public DNS: with a dot, and no number at the end.
+    PUBLIC_HOST = /\A(?:[a-z0-9](?:[a-z0-9_-]*[a-z0-9])?\.)+[a-z](?:[a-z0-9-]*[a-z0-9])?\z/i
+    LOCAL_HOST = /\.(?:localhost|localdomain|local|internal|lan|home\.arpa)\z/i
+    # A proxy may have these, and is trusted for it (Rack, Rails).
+    LOCAL_ADDRESSES = %w[
+      0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.168.0.0/16
+      198.18.0.0/15 224.0.0.0/3
+    ].map { |network| IPAddr.new(network) }.freeze
+    PUBLIC_ADDRESSES6 = IPAddr.new("2000::/3")
+    # A host given by the user, with or without a port.
+    HOST = /\A(?<name>\[[\h:.]+\]|[^\s:\/\[\]]+)(?::(?<port>\d{1,5}))?\z/
+    # Of +headers+, what is sent with the requests of a log: nothing that says who asks.
+    NEUTRAL = /\AHTTP_(?:ACCEPT(?:_CHARSET|_ENCODING|_LANGUAGE)?|USER_AGENT)\z/
 
     # Rehearses and gives +app+ back. Takes what new takes.
     def self.of(app, ...)
@@ -69,23 +107,36 @@ module CowRuby
       app
     end
 
-    # +requests+ is a file's name or a list of lines. +host+, +https+ and +headers+ say
-    # what the requests look like; +output+ takes the progress (nil: nobody).
+    # +requests+ is a file's name or a list of lines. +host+, +address+, +https+ and
+    # +headers+ say what the requests look like. +host+ and +address+ are used for all
+    # requests, also of a log, whatever its lines have. +only+ and +except+ choose by
+    # the target (anything with ===), or are called with the Request.
+    # +output+ takes the progress (nil: nobody).
     # Raises Unusable where there is nothing that could be sent.
-    def initialize(app, requests, count: COUNT, seconds: SECONDS, methods: METHODS, host: "localhost", https: false, headers: {},
-                   after: nil, output: $stderr, &block)
+    def initialize(app, requests, count: COUNT, seconds: SECONDS, methods: METHODS, host: nil, address: nil,
+                   https: nil, headers: {}, only: nil, except: nil, after: nil, output: $stderr, &block)
       raise Unusable, "not a Rack application: #{app.class}" unless app.respond_to?(:call)
+      raise Unusable, "no file and no list: #{requests.class}" unless file?(requests) || requests.respond_to?(:map)
       raise Unusable, "count and seconds must be above 0" unless count.positive? && seconds.positive?
+      raise Unusable, "not a host: #{host.inspect}" unless host.nil? || HOST.match?(host)
+      raise Unusable, "not an address: #{address.inspect}" unless address.nil? || ip(address)
 
       @app = app
+      @source = requests
       @count = count
       @seconds = seconds
       @methods = methods.map { |method| method.to_s.upcase }
-      @common = common(host, https, headers)
+      @host = host
+      @address = address
+      @https = https
+      @headers = headers.to_h { |key, value| ["HTTP_#{key.to_s.upcase.tr("-", "_")}", value.to_s] }
+      @only = only
+      @except = except
       @after = [after, block].compact
       @output = output
-      @left_out = 0
-      @source = requests
+      @reasons = Hash.new(0)
+      @cut = false
+      @process = nil
     end
 
     # Sends the requests. Gives a Report, or nil where it was switched off or there
@@ -93,121 +144,257 @@ module CowRuby
     def run
       return if ENV["COWRUBY_REHEARSAL"] == "off"
 
-      requests = read
-      return tell("rehearsal: nothing to send, #{@left_out} lines left out") if requests.empty?
+      requests = guarded { read } or return
+      @report = Report.new(sent: 0, seconds: 0.0, statuses: Hash.new(0), failures: [],
+                           left_out: @reasons.values.sum, reasons: @reasons)
+      return tell("rehearsal: nothing to send, #{@report.omissions}") if requests.empty?
 
       rehearse(requests)
       tell(@report.to_s)
       @report
-    rescue SystemCallError => e
-      tell("rehearsal: #{e.message}")
     end
 
     private
 
+    # What the block gives. What it raises is reported, except what ends the process: a
+    # signal, or the exit of a handler that runs in the main thread.
+    def guarded(where = nil)
+      yield
+    rescue SignalException, SystemExit
+      raise
+    rescue Exception => e
+      raise if child?
+
+      tell("rehearsal: #{where}#{e.is_a?(SystemCallError) ? printable(e.message) : describe(e)}")
+    end
+
     # Each line's request, in their order.
     def read
+      lines = self.lines
+      log = log?(lines)
       lines.filter_map do |line|
-        match = LOG_LINE.match(line) || RAILS_LINE.match(line) || LIST_LINE.match(line)
-        next if match.nil? && NO_LINE.match?(line)
+        next if NO_LINE.match?(line)
 
-        request = request_of(match)
-        @left_out += 1 unless request
-        request
+        found = line.bytesize > LINE ? "too long" : request_of(line, log)
+        next found if found.is_a?(Request)
+
+        @reasons[found] += 1
+        nil
       end
     end
 
-    # Nil for what is not sent.
-    def request_of(match)
-      return unless match
-      return if match.names.include?("status") && match[:status].to_i >= 400
+    # Whether strangers wrote it: a file is the user's own only where each line is a
+    # request, so that a line which an application put into its log without its format is
+    # not taken for one of the user's. Nobody writes a list longer than TAIL.
+    def log?(lines)
+      return true if @cut
 
-      method = match[:method] || "GET"
-      Request.new(method, match[:target]) if @methods.include?(method)
+      logs = [LOG_LINE, RAILS_LINE]
+      lines.any? do |line|
+        logs.any? { |form| form.match?(line) } || (file?(@source) && !LIST_LINE.match?(line) && !NO_LINE.match?(line))
+      end
     end
 
+    # A Request, or the reason why there is none.
+    def request_of(line, log)
+      match = log ? LOG_LINE.match(line) || RAILS_LINE.match(line) : LIST_LINE.match(line)
+      return "no request" unless match
+
+      fields = match.named_captures
+      request = Request.new(fields["method"] || "GET", fields["target"])
+      return "of another method" unless @methods.include?(request.method)
+      return "no request" unless fields["rest"].to_s.strip.empty?
+      return "without a usable target" unless usable?(request.target)
+
+      (log && log_refusal(fields, request)) || (wanted?(request) ? request : "not wanted")
+    end
+
+    def usable?(target)
+      TARGET.match?(target) && !DOT_SEGMENT.match?(decoded(target[/\A[^?]*/]))
+    end
+
+    # Fills in address and host, or gives the reason why it must not be sent. An answer
+    # other than success may be a proxy's, which then kept the request from the
+    # application; what a user was logged in for would be sent without the user.
+    def log_refusal(fields, request)
+      return "without success" unless fields["status"].nil? || fields["status"].match?(/\A(?:2..|304)\z/)
+      return "of a logged in user" unless [nil, "-"].include?(fields["user"])
+
+      request.address = @address || (fields["address"] if public_address?(fields["address"]))
+      return "without a public address (see address:)" unless request.address
+
+      name, port = fields.values_at("host", "port")
+      request.host = @host || ([name, port].compact.join(":") if public_host?(name))
+      "without a public host (see host:)" unless request.host
+    end
+
+    def public_host?(name)
+      !name.nil? && PUBLIC_HOST.match?(name) && !LOCAL_HOST.match?(name)
+    end
+
+    def public_address?(text)
+      address = ip(text)&.native
+      return false unless address
+      return PUBLIC_ADDRESSES6.include?(address) if address.ipv6?
+
+      LOCAL_ADDRESSES.none? { |network| network.include?(address) }
+    end
+
+    # Nil for what is no single address.
+    def ip(text)
+      IPAddr.new(text) if /\A[\h.:]+\z/.match?(text)
+    rescue IPAddr::Error
+      nil
+    end
+
+    # As it was sent and decoded: by "/%61dmin" nobody gets round a filter for "/admin".
+    def wanted?(request)
+      forms = [request.target, decoded(request.target)].uniq
+      (@only.nil? || forms.all? { |form| chosen?(@only, request, form) }) &&
+        forms.none? { |form| chosen?(@except, request, form) }
+    end
+
+    def chosen?(filters, request, form)
+      Array(filters).any? { |filter| filter.respond_to?(:call) ? filter.call(request) : filter === form }
+    end
+
+    def decoded(target)
+      text(target.b.gsub(/%(\h\h)/) { $1.hex.chr })
+    end
+
+    def file?(source)
+      source.is_a?(String) || source.respond_to?(:to_path)
+    end
+
+    # A pipe or a device has no end.
     def lines
-      return @source.map { |line| line.to_s.scrub } unless @source.is_a?(String) || @source.respond_to?(:to_path)
+      return @source.map { |line| text(line.to_s) } unless file?(@source)
+      raise IOError, "no regular file: #{File.path(@source)}" unless File.stat(@source).file?
 
       File.open(@source, "rb") do |file|
-        cut = file.size > TAIL
-        file.seek(-TAIL, IO::SEEK_END) if cut
-        all = file.each_line(chomp: true).map { |line| line.force_encoding(Encoding::UTF_8).scrub }
-        cut ? all.drop(1) : all
+        @cut = file.size > TAIL
+        file.seek(-TAIL, IO::SEEK_END) if @cut
+        all = text(file.read(TAIL).to_s).each_line(chomp: true).to_a
+        @cut ? all.drop(1) : all
       end
     end
 
     # In a thread of its own, so that what requests leave in a thread's variables ends.
+    # A request that ends its thread is one that failed; the next thread goes on.
     def rehearse(requests)
-      @report = Report.new(sent: 0, seconds: 0.0, statuses: Hash.new(0), failures: [], left_out: @left_out)
-      thread = Thread.new { send_all(requests) }
-      thread.report_on_exception = false
-      thread.join
+      @process = Process.pid
+      started = @told = now
+      @deadline = started + @seconds
+      until over?
+        thread = Thread.new { guarded("between requests: ") { send_all(requests, started) } }
+        thread.report_on_exception = false
+        thread.join([@deadline - now, 0].max) or break
+      end
     ensure
-      close
+      begin
+        stop(thread) if thread&.alive?
+      ensure
+        [method(:close_active_record), *@after].each { |step| guarded("at the end: ") { step.call } }
+      end
     end
 
-    def send_all(requests)
-      started = @told = now
-      requests.cycle do |request|
-        left = @seconds - (now - started)
-        break if @report.sent >= @count || left <= 0
+    def over?
+      @report.sent >= @count || now >= @deadline
+    end
 
-        send_one(request, left)
+    # A request may refuse to end. Then its thread stays behind in the master; workers
+    # do not have it.
+    def stop(thread)
+      @deadline = 0
+      thread.kill
+      thread.join(GRACE) or tell("rehearsal: a request does not end, its thread is left behind")
+    end
+
+    def send_all(requests, started)
+      until over?
+        send_one(requests[@report.sent % requests.size])
+        # A child that a request has forked, and that came back, is no master.
+        exit!(true) if child?
+
         @report.seconds = now - started
         progress
       end
     end
 
-    # The application's errors of all kinds end here, but for what ends the process
-    # from outside.
-    def send_one(request, seconds)
-      @report.sent += 1
-      status = Timeout.timeout(seconds) { call(request) }
-      @report.statuses[status] += 1
-      @report.failures << [request, "status #{status}"] if status >= 500
-    rescue Timeout::Error
-      @report.failures << [request, "no answer within the time that was left"]
-    rescue StandardError, ScriptError, SystemStackError, SystemExit => e
-      @report.failures << [request, "#{e.class}: #{e.message.to_s.scrub[0, 200]}"]
+    def child?
+      @process && Process.pid != @process
     end
 
-    # As a server does: the body is read and closed. Gives the status.
-    def call(request)
-      environment = environment(request)
+    # The application's exceptions of all kinds end here, also SystemExit: an operator stops
+    # the server by a signal, and the exit of a signal's handler is raised in the main thread.
+    # So an exit here comes from a request, which would keep the server from every start.
+    # A child that a request has forked ends as the application wants it.
+    def send_one(request)
+      @report.sent += 1
+      what = nil
+      settled = false
+      status = call(environment(request))
+      @report.statuses[status] += 1
+      what = "status #{status}" if status >= 500
+      settled = true
+    rescue SignalException
+      settled = true
+      raise
+    rescue Exception => e
+      settled = true
+      raise if child?
+
+      what = describe(e)
+    ensure
+      # The call neither came back nor raised: its thread was killed.
+      what = now < @deadline ? "it ended its thread" : "no answer within the time that was left" unless settled
+      @report.failures << [request, what] if what
+    end
+
+    # As a server does: the body is read and closed, the callbacks are called, these also
+    # after an exception. Gives the status.
+    def call(environment)
       status, headers, body = @app.call(environment)
       begin
         body.each { |_part| nil } if body.respond_to?(:each)
       ensure
         body.close if body.respond_to?(:close)
       end
-      environment["rack.response_finished"].reverse_each { |callback| callback.call(environment, status, headers, nil) }
       Integer(status)
+    ensure
+      error = $!
+      finished = environment["rack.response_finished"].reverse
+      in_turn(environment["rack.after_reply"].map { |callback| -> { callback.call } } +
+              finished.map { |callback| -> { callback.call(environment, status, headers, error) } })
     end
 
+    # Each is called, also after one that raises.
+    def in_turn(calls)
+      calls.shift&.call
+    ensure
+      in_turn(calls) unless calls.empty?
+    end
+
+    # The path is not decoded, as by Puma and Unicorn: an application that decodes it must
+    # not see something else than it did when the request came.
     def environment(request)
       path, query = request.target.split("?", 2)
-      @common.merge("REQUEST_METHOD" => request.method, "PATH_INFO" => URI::DEFAULT_PARSER.unescape(path), "QUERY_STRING" => query.to_s,
-                    "REQUEST_PATH" => path, "REQUEST_URI" => request.target, "rack.input" => StringIO.new("".b), "rack.response_finished" => [])
-    end
-
-    def common(host, https, headers)
-      name, port = host.split(":", 2)
-      port ||= https ? "443" : "80"
-      extra = headers.to_h { |key, value| ["HTTP_#{key.to_s.upcase.tr("-", "_")}", value.to_s] }
-      { "SCRIPT_NAME" => "", "SERVER_NAME" => name, "SERVER_PORT" => port, "SERVER_PROTOCOL" => "HTTP/1.1", "HTTP_HOST" => host,
-        "HTTP_VERSION" => "HTTP/1.1", "HTTP_ACCEPT" => "*/*", "HTTP_USER_AGENT" => "CowRuby rehearsal", "REMOTE_ADDR" => "127.0.0.1",
-        "HTTPS" => https ? "on" : "off", "rack.url_scheme" => https ? "https" : "http", "rack.errors" => $stderr, "rack.version" => [1, 6],
-        "rack.multithread" => false, "rack.multiprocess" => true, "rack.run_once" => false, "cowruby.rehearsal" => true, **extra }
-    end
-
-    # Whatever happened, nothing that was opened crosses the fork.
-    def close
-      [method(:close_active_record), *@after].each do |step|
-        step.call
-      rescue StandardError => e
-        tell("rehearsal: at the end: #{e.class}: #{e.message}")
-      end
+      host = HOST.match(request.host || @host || "localhost")
+      https = @https.nil? ? host[:port] == "443" : @https
+      default = https ? "443" : "80"
+      headers = request.address ? @headers.select { |key, _| NEUTRAL.match?(key) } : @headers
+      {
+        "REQUEST_METHOD" => request.method, "SCRIPT_NAME" => "", "PATH_INFO" => path, "QUERY_STRING" => query.to_s,
+        "REQUEST_PATH" => path, "REQUEST_URI" => request.target, "SERVER_PROTOCOL" => "HTTP/1.1",
+        "SERVER_NAME" => host[:name], "SERVER_PORT" => host[:port] || default,
+        "REMOTE_ADDR" => request.address || @address || "127.0.0.1",
+        "HTTP_HOST" => host[:port] == default ? host[:name] : host[0], "HTTP_VERSION" => "HTTP/1.1",
+        "HTTP_ACCEPT" => "*/*", "HTTP_USER_AGENT" => "CowRuby rehearsal",
+        "HTTPS" => https ? "on" : "off", "rack.url_scheme" => https ? "https" : "http",
+        "rack.input" => StringIO.new("".b), "rack.errors" => $stderr, "rack.version" => [1, 6],
+        "rack.multithread" => false, "rack.multiprocess" => true, "rack.run_once" => false,
+        "rack.after_reply" => [], "rack.response_finished" => [], "cowruby.rehearsal" => true, **headers
+      }
     end
 
     def close_active_record
@@ -217,6 +404,23 @@ module CowRuby
       handler.method(:clear_all_connections!).arity.zero? ? handler.clear_all_connections! : handler.clear_all_connections!(:all)
     end
 
+    # An exception in words, also one whose message raises.
+    def describe(exception)
+      "#{printable(exception.class)}: #{printable(exception.message)}"
+    rescue Exception
+      "an exception that cannot be described"
+    end
+
+    # On one line, whatever a stranger has put into it.
+    def printable(message)
+      text(message.to_s[0, 1_000]).gsub(/[^[:print:]]/, " ")[0, 200]
+    end
+
+    # As UTF-8, whatever it claims to be.
+    def text(string)
+      String.new(string, encoding: Encoding::UTF_8).scrub
+    end
+
     def progress
       return if now - @told < 5
 
@@ -224,8 +428,11 @@ module CowRuby
       tell("rehearsal: #{@report.sent} of #{@count} requests, #{@report.seconds.round} of #{@seconds} s")
     end
 
+    # An output that is closed must not end anything, either.
     def tell(text)
       @output&.puts(text)
+      nil
+    rescue StandardError
       nil
     end
 

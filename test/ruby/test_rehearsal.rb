@@ -3,6 +3,8 @@
 require_relative "../helper"
 require "pathname"
 require "tempfile"
+require "timeout"
+require "tmpdir"
 require_relative "../../lib/cowruby/rehearsal"
 
 class TestRehearsal < Minitest::Test
@@ -64,22 +66,182 @@ class TestRehearsal < Minitest::Test
       127.0.0.1 - - [10/Oct/2026:13:55:39 +0000] "HEAD /up HTTP/2.0" 304 - "http://a/b" "x"
       127.0.0.1 - - [10/Oct/2026:13:55:39 +0000] "\x16\x03\x01" 400 226
     LOG
-      app, report, = rehearse(path, count: 2)
+      app, report, = rehearse(path, count: 2, host: "shop.example", address: "203.0.113.1")
       assert_equal ["GET /posts?page=2", "HEAD /up"], app.targets
       assert_equal 3, report.left_out
+    end
+  end
+
+  # A line of a log; what is not given is what the log of a public server has.
+  def logged(target, address: "203.0.113.9", host: "shop.example:443 ", user: "-", status: 200, rest: ' 12 "-" "Mozilla/5.0"')
+    "#{host}#{address} - #{user} [10/Oct/2026:13:55:36 +0000] \"GET #{target} HTTP/1.1\" #{status}#{rest}"
+  end
+
+  # On 2222f26 each of these was sent from 127.0.0.1 to localhost.
+  def test_requests_of_a_log_have_the_address_and_the_host_of_their_line
+    lines = [logged("/a"), logged("/b", address: "2001:db8::1", host: "www.shop.example:80 "), logged("/c", address: "::ffff:203.0.113.7", host: "shop.example ")]
+    app, report, = rehearse(lines, count: 3)
+    keys = %w[PATH_INFO REMOTE_ADDR HTTP_HOST SERVER_NAME SERVER_PORT rack.url_scheme]
+    assert_equal [%w[/a 203.0.113.9 shop.example shop.example 443 https],
+                  %w[/b 2001:db8::1 www.shop.example www.shop.example 80 http],
+                  %w[/c ::ffff:203.0.113.7 shop.example shop.example 80 http]], app.seen.map { |env| env.values_at(*keys) }
+    assert_empty app.seen.flat_map(&:keys).grep(/FORWARDED|CLIENT_IP|REAL_IP/)
+    assert_equal 0, report.left_out
+  end
+
+  # What a proxy or this machine itself may have for an address is trusted for it.
+  def test_lines_without_a_public_address_are_left_out
+    local = %w[127.0.0.1 127.8.8.8 ::1 ::ffff:127.0.0.1 ::ffff:10.0.0.1 10.1.2.3 172.16.0.1 172.31.255.255 192.168.1.1 169.254.169.254 100.64.0.1
+               0.0.0.0 255.255.255.255 224.0.0.1 :: fe80::1 fe80::1%eth0 fd00::1 ff02::1 64:ff9b::7f00:1 - localhost a.example unix: 203.0.113.9/0
+               1 127.1 0x7f.0.0.1 203.0.113.9,127.0.0.1]
+    app, report, told = rehearse(local.map { |address| logged("/", address: address) })
+    assert_nil report
+    assert_empty app.seen
+    assert_match(/nothing to send, #{local.size} lines left out \(#{local.size} without a public address \(see address:\)\)/, told)
+    public_ones = %w[172.15.0.1 172.32.0.1 100.128.0.1 11.0.0.1 192.167.255.255 2a00::1]
+    assert_equal public_ones, rehearse(public_ones.map { |address| logged("/", address: address) }, count: 6).first.seen.map { |env| env["REMOTE_ADDR"] }
+  end
+
+  def test_lines_without_a_public_host_are_left_out
+    hosts = ["", "localhost ", "localhost:443 ", "LOCALHOST ", "a.localhost ", "printer.local:80 ", "db.internal ", "web ", "shop.example. ", "127.0.0.1:80 ",
+             "203.0.113.1 ", "0x7f.0x1 ", "[::1]:80 ", "- ", "a_b ", "x.example@localhost ", "..example "]
+    app, report, told = rehearse(hosts.map { |host| logged("/", host: host) })
+    assert_nil report
+    assert_empty app.seen
+    assert_match(/#{hosts.size} lines left out/, told)
+    assert_match(/without a public host \(see host:\)/, told)
+  end
+
+  def test_address_and_host_when_the_user_gives_them
+    lines = [logged("/a", host: ""), logged("/b", address: "127.0.0.1")]
+    app, = rehearse(lines, count: 2, host: "shop.example:8080", address: "198.51.100.4")
+    assert_equal [%w[198.51.100.4 shop.example:8080]] * 2, app.seen.map { |env| env.values_at("REMOTE_ADDR", "HTTP_HOST") }
+    assert_equal ["GET /a"], rehearse(lines, count: 1, host: "shop.example").first.targets, "its address is public"
+    app, = rehearse(["/"], count: 1, host: "[::1]:3000", address: "::1")
+    assert_equal %w[::1 [::1]:3000 [::1] 3000], app.seen[0].values_at("REMOTE_ADDR", "HTTP_HOST", "SERVER_NAME", "SERVER_PORT")
+    ["a b", "a/b", "", "a:b", "::1", "a\r\nb"].each { |host| assert_raises(Rehearsal::Unusable, host) { Rehearsal.new(App.new, [], host: host) } }
+    ["a", "10.0.0.0/8", "", "127.0.0.1\n"].each { |address| assert_raises(Rehearsal::Unusable, address) { Rehearsal.new(App.new, [], address: address) } }
+  end
+
+  def test_a_list_of_the_user_is_local
+    env = rehearse(["/"], count: 1).first.seen[0]
+    assert_equal %w[127.0.0.1 localhost localhost 80 http], env.values_at("REMOTE_ADDR", "HTTP_HOST", "SERVER_NAME", "SERVER_PORT", "rack.url_scheme")
+  end
+
+  # An application may write into its log what strangers have sent, with newlines.
+  def test_a_line_of_a_log_that_looks_like_a_list_is_left_out
+    with_file("#{logged("/a")}\n/admin/delete\nGET /admin/delete\n") { |path| assert_equal ["GET /a"], rehearse(path, count: 1).first.targets }
+    assert_equal ["GET /a"] * 2, rehearse([logged("/a"), "/admin/delete"], count: 2).first.targets
+    with_file("{\"path\": \"/a\"}\n/admin/delete\n") { |path| assert_nil rehearse(path)[1] }
+    with_file("/a\nPOST /b x=1&y=2\n  # c\n") { |path| assert_equal ["GET /a"], rehearse(path, count: 1).first.targets }
+  end
+
+  # A user's name, the referrer, the user agent and the text of a log are a stranger's.
+  def test_a_request_within_a_line_is_none
+    forged = '"GET /admin HTTP/1.1" 200 1'
+    lines = [logged("/a", status: 404, rest: " 1 \"-\" #{forged}"), logged("/a", user: "x [y] #{forged}"), "203.0.113.9 #{forged}",
+             'search: Started GET "/admin" for 203.0.113.9 at 2026', '203.0.113.9 - - [x] "POST /a HTTP/1.1" 200 1 "-" ' + forged]
+    app, report, = rehearse(lines, host: "shop.example")
+    assert_nil report
+    assert_empty app.seen
+  end
+
+  # A proxy answers others by itself, before it looks who asks; and who was logged in is not now.
+  def test_only_successful_requests_of_nobody_in_particular
+    statuses = [100, 200, 206, 301, 302, 304, 307, 401, 403, 500]
+    app, report, = rehearse(statuses.map { |status| logged("/#{status}", status: status) } + [logged("/kate", user: "kate")], count: 3)
+    assert_equal ["GET /200", "GET /206", "GET /304"], app.targets
+    assert_equal({ "without success" => 7, "of a logged in user" => 1 }, report.reasons)
+  end
+
+  def test_unusable_targets
+    targets = ["//localhost/admin", "http://localhost/", "*", "localhost:80", "/a\x22b", "/a\"b", "/a#b", "/<a>", "/\u00e9", "/a\u0000b", "/a\tb", "/a\eb",
+               "/../etc/passwd", "/a/..", "/a/%2e%2e/b", "/a/%2E./b", "/./a", "/a/..?x"]
+    [targets.map { |target| logged(target) }, targets].each do |lines|
+      app, report, = rehearse(lines + [logged("/fine"), "/fine"], count: 1)
+      assert_equal ["GET /fine"], app.targets
+      assert_operator report.left_out, :>=, targets.size
+    end
+    fine = ["/a..b/...", "/?a=b/../c&d[e]=f|g", "/a%0d%0ab", "/%252e%252e/", "/a;b=c:@!$&'()*+,~"]
+    app, report, = rehearse(fine.map { |target| logged(target) }, count: fine.size)
+    assert_equal [fine, 0], [app.seen.map { |env| env["REQUEST_URI"] }, report.left_out]
+    # Decoded once too often, "%252e" would be a dot to the application.
+    assert_equal fine.map { |target| target[/\A[^?]*/] }, app.seen.map { |env| env["PATH_INFO"] }
+  end
+
+  # Who asks is not known: no stranger's request is sent with the user's cookie.
+  def test_of_the_headers_a_log_gets_only_those_that_mean_nobody
+    headers = { "Cookie" => "session=1", "Authorization" => "Basic x", "X-Forwarded-For" => "127.0.0.1", "X-Api-Key" => "k", "Accept-Language" => "ja",
+                "User-Agent" => "x", "Host" => "localhost" }
+    env = rehearse([logged("/")], count: 1, headers: headers).first.seen[0]
+    assert_equal %w[HTTP_ACCEPT HTTP_ACCEPT_LANGUAGE HTTP_HOST HTTP_USER_AGENT HTTP_VERSION], env.keys.grep(/\AHTTP_/).sort
+    assert_equal %w[ja x shop.example], env.values_at("HTTP_ACCEPT_LANGUAGE", "HTTP_USER_AGENT", "HTTP_HOST")
+    assert_equal "session=1", rehearse(["/"], count: 1, headers: headers).first.seen[0]["HTTP_COOKIE"]
+  end
+
+  def test_only_and_except
+    lines = %w[/posts /posts/1 /admin /%61dmin /posts%2Fadmin /up].map { |target| logged(target) }
+    assert_equal ["GET /posts", "GET /posts/1"], rehearse(lines, count: 2, only: %r{\A/posts(?:/\d+)?\z}).first.targets
+    app, report, = rehearse(lines, count: 3, except: [/admin/, "/up"])
+    assert_equal ["GET /posts", "GET /posts/1", "GET /posts"], app.targets
+    assert_equal({ "not wanted" => 4 }, report.reasons)
+    assert_equal ["GET /up"], rehearse(lines, count: 1, only: ->(request) { request.target == "/up" && request.host == "shop.example:443" }).first.targets
+    _, report, told = rehearse(lines, only: ->(_) { raise SecurityError, "in the filter" })
+    assert_nil report
+    assert_match(/rehearsal: SecurityError: in the filter/, told)
+  end
+
+  # Each of these ended the start of the server on 2222f26, except the file that is none.
+  def test_lists_that_cannot_be_read
+    wide = "/a".encode("UTF-16LE")
+    assert_equal ["GET /b"], rehearse([wide, "/b"], count: 1).first.targets
+    list = Object.new
+    def list.map(&) = raise(NoMemoryError, "of the list")
+    assert_match(/NoMemoryError: of the list/, rehearse(list)[2])
+    assert_match(/ArgumentError/, rehearse("a\0b")[2])
+    assert_match(/no regular file: #{Dir.tmpdir}/, rehearse(Dir.tmpdir)[2])
+    assert_raises(Rehearsal::Unusable) { Rehearsal.new(App.new, nil) }
+    assert_raises(Rehearsal::Unusable) { Rehearsal.new(App.new, 3) }
+  end
+
+  # It hung there on 2222f26.
+  def test_a_pipe_is_no_list
+    Dir.mktmpdir do |directory|
+      fifo = File.join(directory, "fifo")
+      File.mkfifo(fifo)
+      # Opened at both ends, so that the reader does not hang but finds no end.
+      File.open(fifo, "r+") do |pipe|
+        pipe.write("/a\n")
+        assert_match(/no regular file/, Timeout.timeout(60) { rehearse(fifo)[2] })
+      end
+    end
+  end
+
+  def test_a_log_of_garbage_and_long_lines
+    garbage = Random.new(1).bytes(100_000)
+    long = "/#{"a" * 1_000_000}"
+    lines = [garbage, long, logged(long), " " * 1_000_000 + "x", "Started GET \"/" * 70_000, logged("/a"), logged("/b\xff"), "A" * 1_000_000]
+    with_file(lines.map(&:b).join("\r\n")) do |path|
+      app, report, = rehearse(path, count: 2)
+      assert_equal ["GET /a"] * 2, app.targets
+      assert_equal 2, report.sent
     end
   end
 
   def test_a_rails_log
     lines = ['I, [2026-10-10T13:55:36.1 #12]  INFO -- : [abc] Started GET "/posts/1" for 127.0.0.1 at 2026-10-10 13:55:36 +0000',
              'Started DELETE "/posts/1" for 127.0.0.1 at 2026-10-10 13:55:36 +0000', "Completed 200 OK in 5ms"]
-    assert_equal ["GET /posts/1"], rehearse(lines, count: 1).first.targets
+    assert_equal ["GET /posts/1"], rehearse(lines, count: 1, host: "shop.example", address: "203.0.113.1").first.targets
+    [{}, { host: "shop.example" }].each { |options| assert_nil rehearse(lines, **options)[1] }
+    app, = rehearse(['[abc] Started GET "/posts/2" for 203.0.113.9 at 2026-10-10 13:55:36 +0000'], count: 1, host: "shop.example")
+    assert_equal %w[/posts/2 203.0.113.9 shop.example], app.seen[0].values_at("PATH_INFO", "REMOTE_ADDR", "HTTP_HOST")
   end
 
   def test_only_the_end_of_a_long_log_is_read
-    with_file("/first\n" + ("x" * 99 + "\n") * (Rehearsal::TAIL / 100 + 1) + "/last\n") do |path|
+    with_file("#{logged("/first")}\n" + ("x" * 99 + "\n") * (Rehearsal::TAIL / 100 + 1) + "#{logged("/last")}\n") do |path|
       assert_equal ["GET /last"], rehearse(path, count: 1).first.targets
     end
+    with_file("/#{"a" * 98}\n" * (Rehearsal::TAIL / 100 + 1)) { |path| assert_nil rehearse(path)[1], "a list of that length is a log" }
   end
 
   def test_other_methods_when_told
@@ -89,8 +251,9 @@ class TestRehearsal < Minitest::Test
   def test_what_the_application_sees
     app, = rehearse(["/a%20b/%C3%A9?q=%20"], count: 1, host: "shop.example:8080", https: true, headers: { "Accept-Language" => "ja", "Cookie" => "a=b" })
     env = app.seen.first
-    assert_equal ["/a b/é".b, "q=%20", "https", "shop.example", "8080", "shop.example:8080", "ja", "a=b", true],
-                 [env["PATH_INFO"].b, *env.values_at("QUERY_STRING", "rack.url_scheme", "SERVER_NAME", "SERVER_PORT", "HTTP_HOST", "HTTP_ACCEPT_LANGUAGE",
+    # As Puma and Unicorn have it, the path is not decoded.
+    assert_equal ["/a%20b/%C3%A9", "q=%20", "https", "shop.example", "8080", "shop.example:8080", "ja", "a=b", true],
+                 [*env.values_at("PATH_INFO", "QUERY_STRING", "rack.url_scheme", "SERVER_NAME", "SERVER_PORT", "HTTP_HOST", "HTTP_ACCEPT_LANGUAGE",
                                                      "HTTP_COOKIE", "cowruby.rehearsal")]
     assert_equal "", env["rack.input"].read
   end
@@ -109,6 +272,19 @@ class TestRehearsal < Minitest::Test
     assert_equal [:body, 201], closed
   end
 
+  # All of them, in the order of a server, also after an exception.
+  def test_callbacks_after_exceptions
+    called = []
+    app = App.new do |env|
+      env["rack.after_reply"] << -> { called << :reply; raise SecurityError, "in the callback" }
+      %i[second first].each { |name| env["rack.response_finished"] << ->(*, error) { called << [name, error&.class]; raise name.to_s } }
+      env["PATH_INFO"] == "/raise" ? raise(KeyError) : [200, {}, []]
+    end
+    _, report, = rehearse(["/", "/raise"], app: app, count: 2)
+    assert_equal [:reply, [:first, nil], [:second, nil], :reply, [:first, KeyError], [:second, KeyError]], called
+    assert_equal ["RuntimeError: second"] * 2, report.failures.map(&:last)
+  end
+
   def test_failures_are_reported_and_nothing_is_raised
     errors = { "/raise" => -> { raise "no luck" }, "/load" => -> { raise LoadError, "no file" }, "/exit" => -> { exit 3 }, "/throw" => -> { throw :x },
                "/deep" => -> { endless = -> { endless.call }; endless.call }, "/500" => -> { [500, {}, []] }, "/nil" => -> {}, "/404" => -> { [404, {}, []] } }
@@ -118,6 +294,134 @@ class TestRehearsal < Minitest::Test
     assert_match(%r{7 failed.*\nrehearsal: GET /raise: RuntimeError: no luck$}, told)
     assert_match(%r{GET /exit: SystemExit}, told)
     assert_equal Rehearsal::TOLD + 1, told.lines.size
+  end
+
+  class Own < Exception
+    def self.to_s = raise("no name")
+  end
+
+  class Mute < Exception
+    def message = raise(Own)
+  end
+
+  class Part < Exception; end
+
+  # On 2222f26 the first three were reported. /exit-thread and /kill ended the rehearsal unseen;
+  # /binary and /words did together what each of the others did: they ended the server's start.
+  def test_no_exception_ends_the_process
+    errors = {
+      "/timeout" => -> { raise Timeout::Error, "of the application" }, "/abort" => -> { abort }, "/deep" => -> { endless = -> { endless.call }; endless.call },
+      "/security" => -> { raise SecurityError, "no" }, "/memory" => -> { raise NoMemoryError, "no" }, "/part" => -> { raise Part }, "/own" => -> { raise Own },
+      "/mute" => -> { raise Mute }, "/exit-thread" => -> { Thread.exit }, "/kill" => -> { Thread.current.kill },
+      "/each" => -> { [200, {}, Class.new { def each = raise(SecurityError, "in each") }.new] },
+      "/close" => -> { [200, {}, Class.new { def each = nil; def close = raise(NoMemoryError, "in close") }.new] },
+      "/status" => -> { [Class.new { def to_int = raise(Part) }.new, {}, []] },
+      "/binary" => -> { raise "\xff\xfe".b }, "/words" => -> { raise "é" }, "/wide" => -> { raise "x".encode("UTF-16BE") },
+      "/forged" => -> { raise "x\r\nrehearsal: \e[2J" }
+    }
+    app = App.new do |env|
+      env["PATH_INFO"] == "/finished" and env["rack.response_finished"] << ->(*) { raise SecurityError, "in the callback" }
+      errors.fetch(env["PATH_INFO"], -> { [200, {}, []] }).call
+    end
+    targets = [*errors.keys, "/finished", "/fine"]
+    _, report, told = out_of_process(targets, app)
+    assert_equal targets.size, report
+    (targets - ["/fine"]).each { |target| assert_match(%r{^GET #{target}: }, told) }
+    assert_match(%r{^GET /timeout: Timeout::Error: of the application$}, told)
+    assert_match(%r{^GET /exit-thread: it ended its thread$}, told)
+    assert_match(%r{^GET /mute: an exception that cannot be described$}, told)
+    refute_match(/^rehearsal: \e/, told)
+  end
+
+  # In a child, as some would end the tests themselves. Gives its status, how many requests
+  # were sent, and the failures with the report as text.
+  def out_of_process(targets, app, **options)
+    reader, writer = IO.pipe
+    pid = fork do
+      reader.close
+      report = Rehearsal.new(app, targets, count: targets.size, output: nil, **options).run
+      writer.puts report.sent, report.failures.map { |request, what| "#{request}: #{what}" }, report.to_s
+      writer.close
+      exit!(0)
+    rescue Exception => e
+      writer.puts "ended by #{e.class rescue "?"}"
+      writer.close
+      exit!(1)
+    end
+    writer.close
+    told = reader.read
+    status = Process.wait2(pid).last
+    assert_equal 0, status.exitstatus, told
+    [status, told[/\A\d+/].to_i, told]
+  end
+
+  # An operator stops the server; what was opened is closed, the request is stopped.
+  def test_signals_get_through
+    { "raised in a request" => ->(_) { raise SignalException, "TERM" }, "sent" => ->(main) { Process.kill(:INT, main); sleep },
+      "handled by exit" => ->(main) { Process.kill(:USR1, main); sleep } }.each do |name, what|
+      out = IO.popen("-") do |child|
+        next child.read if child
+
+        trap(:USR1) { exit 7 }
+        trap(:INT, "DEFAULT")
+        main = Process.pid
+        stopped = false
+        app = App.new { begin what.call(main) ensure stopped = true end }
+        begin
+          Rehearsal.new(app, ["/"], count: 5, output: nil) { $stdout.print "closed " }.run
+        rescue SignalException, SystemExit => e
+          $stdout.print e.class, " ", stopped, " ", app.seen.size
+        end
+        $stdout.flush
+        exit!(0)
+      end
+      assert_match(/\Aclosed (SignalException|Interrupt|SystemExit) true 1\z/, out, name)
+    end
+  end
+
+  # A child that a request forks leaves as it wants to, and never goes on with the list.
+  def test_children_of_requests
+    reader, writer = IO.pipe
+    parent = Process.pid
+    endings = [-> { exit 3 }, -> { raise SecurityError, "in the child" }, -> {}, -> { exit!(4) }]
+    app = App.new do |env|
+      writer.syswrite("#{env["PATH_INFO"]} #{Process.pid == parent}\n")
+      pid = fork
+      endings[env["PATH_INFO"][1..].to_i].call unless pid
+      writer.syswrite("status #{Process.wait2(pid).last.exitstatus}\n") if pid
+      [200, {}, []]
+    end
+    pid = fork do
+      parent = Process.pid
+      reader.close
+      $stderr.reopen(File::NULL)
+      Rehearsal.new(app, %w[/0 /1 /2 /3], count: 4, output: nil).run
+      exit!(0)
+    end
+    writer.close
+    assert_equal ["/0 true", "status 3", "/1 true", "status 1", "/2 true", "status 0", "/3 true", "status 4"], reader.read.lines(chomp: true)
+    assert_predicate Process.wait2(pid).last, :success?
+  end
+
+  # On 2222f26 it never came back.
+  def test_a_request_that_refuses_to_end
+    release = Queue.new
+    app = App.new { begin sleep ensure release.pop end }
+    _, report, told = Timeout.timeout(60) { rehearse(["/"], app: app, seconds: 0.1) }
+    assert_equal 1, report.sent
+    assert_match(/a request does not end, its thread is left behind/, told)
+  ensure
+    release << true
+  end
+
+  def test_a_request_that_rescues_everything_is_given_up
+    app = App.new do
+      sleep
+    rescue Exception
+      sleep
+    end
+    _, report, = Timeout.timeout(60) { rehearse(["/"], app: app, seconds: 0.1) }
+    assert_equal [[1, "no answer within the time that was left"]], [[report.sent, report.failures[0][1]]]
   end
 
   def test_time_is_bounded
@@ -134,6 +438,14 @@ class TestRehearsal < Minitest::Test
     _, _, told = rehearse(["/"], app: app, after: -> { done << :after; raise "in the hook" }) { done << :block }
     assert_equal %i[after block], done
     assert_match(/at the end: RuntimeError: in the hook/, told)
+    _, _, told = rehearse(["/"], after: -> { raise SecurityError, "in the hook" }) { done << :again }
+    assert_equal :again, done.last
+    assert_match(/at the end: SecurityError: in the hook/, told)
+  end
+
+  def test_an_output_that_cannot_be_written
+    closed = IO.pipe.each(&:close).last
+    assert_equal 1, Rehearsal.new(App.new, ["/"], count: 1, output: closed).run.sent
   end
 
   # Of every version: with a role, and without.
