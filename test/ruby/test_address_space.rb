@@ -106,4 +106,61 @@ class TestAddressSpace < Minitest::Test
       end
     RUBY
   end
+
+  HOLD = File.join(__dir__, "hold_arrays.rb")
+
+  # Bytes that are mapped at first, and thousands of arrays, of a process that may have +bytes+.
+  def held(bytes, limit: :rlimit_as)
+    out = run_ruby_status("exec(#{RUBY.dump}, ARGV[0], #{limit}: #{bytes})", HOLD).first
+    start, dots = out.match(/^(\d+) (\.*)/)&.captures
+    assert start, "it did not start with #{bytes} bytes: #{out}"
+    [Integer(start) * 1024, dots.size]
+  end
+
+  # Pristine takes 41 bytes of the limit for an array, of 40; of more we would hold less than 0.9.
+  # Some MB are malloc's, now and then more. With 140 MB 239,000 were held before, and pristine
+  # holds 1,505,000 (doc/arenas.md).
+  def test_a_limit_of_address_space_is_used_up
+    skip "the limit is Linux's" unless File.readable?("/proc/self/status")
+    skip "AddressSanitizer needs terabytes of addresses" if ASAN
+    skip "assertions take memory" if GC::OPTS.include?("RGENGC_CHECK_MODE")
+
+    [100, 120, 140, 160, 200, 300].each do |megabytes|
+      start, thousands = held(megabytes * 1_000_000)
+      assert_operator thousands * 1_000 * 45 + 10_000_000, :>=, megabytes * 1_000_000 - start, "of #{megabytes} MB, #{start} at first"
+    end
+  end
+
+  # The same where only what may be written to is limited.
+  def test_a_limit_of_data_is_used_up
+    skip "the limit is Linux's" unless File.readable?("/proc/self/status")
+    skip "AddressSanitizer needs more" if ASAN
+
+    _, thousands = held(100_000_000, limit: :rlimit_data)
+    assert_operator thousands, :>, 200
+  end
+
+  # Where an arena stands is as random as a multiple of its size can be: of the bits above it each is
+  # set in some processes, and not in others. 13 bits were before, of the 20 that there are.
+  def test_addresses_are_random
+    skip "only arenas are placed" unless %w[arena header].include?(LOCATOR)
+    skip "the kernel places nothing at random" unless Integer(File.read("/proc/sys/kernel/randomize_va_space"), exception: false).to_i > 0
+    skip "AddressSanitizer has most addresses" if ASAN
+
+    script = "require 'objspace'; puts ObjectSpace.dump(Object.new)[/0x(\\h+)/, 1]"
+    places = Array.new(40) { Integer(run_ruby(script, options: ["--disable-gems"]), 16) >> 27 }
+    assert_operator places.uniq.size, :>, 38
+    assert_equal (0..19).to_a, (0..19).select { |bit| (1...40).cover?(places.sum { |place| place[bit] }) }
+  end
+
+  # A debugger asks the kernel for the same addresses each time.
+  def test_addresses_are_the_same_where_that_is_asked_for
+    skip "only arenas are placed" unless %w[arena header].include?(LOCATOR)
+    skip "no setarch" unless system("setarch", "-R", "true", err: File::NULL)
+    skip "AddressSanitizer has addresses of its own" if ASAN
+
+    script = "require 'objspace'; puts ObjectSpace.dump(Object.new)[/0x(\\h+)/, 1]"
+    command = "exec('setarch', '-R', #{RUBY.dump}, '--disable-gems', '-e', ARGV[0])"
+    assert_equal 1, Array.new(3) { Integer(run_ruby(command, script), 16) >> 27 }.uniq.size
+  end
 end
