@@ -19,6 +19,10 @@
  *
  * and whether an address lies in an arena at all is a bit in a table of all there can be.
  *
+ * An arena may be smaller where address space is limited. All stands where it would in a whole
+ * one, so that the arithmetic is the same, but what would be known of heap pages that it has not
+ * is not reserved (arena_spans): others may have these addresses, and nobody may read or write there.
+ *
  * Heap pages are handed out from the lowest address on. Those of a group with sealed
  * pages are handed out when there are no others and no arena can be had: so the metadata
  * of what was made after a fork stands apart from what is shared.
@@ -48,9 +52,9 @@
 # define ARENA_COMMIT_PAGES 64
 #endif
 
-/* The smallest arena that is worth its head, in heap pages for objects. */
+/* The smallest arena that is worth its head, in heap pages for objects: 128 KB. */
 #ifndef ARENA_LEAST_PAGES
-# define ARENA_LEAST_PAGES 64
+# define ARENA_LEAST_PAGES (128 * 1024 / COW_PAGE_SIZE)
 #endif
 
 /* An arena takes at most one in so many of the bytes a process may map. */
@@ -72,8 +76,8 @@ struct arena {
     char sign[8];       /* ARENA_SIGN: for who looks from outside (benchmark/pages) */
     size_t head;        /* bytes before the first heap page */
     struct arena *next; /* the others, in the order they were made */
-    size_t pages;       /* heap pages that are reserved, the head's among them */
-    size_t committed;   /* of these may be written to */
+    size_t pages;       /* where the heap pages end, counted from the arena's beginning */
+    size_t committed;   /* those below may be written to */
     size_t used;        /* are handed out */
     size_t lowest;      /* no group below has a free page */
     uint64_t free[ARENA_GROUPS];
@@ -92,16 +96,21 @@ enum { ARENA_FIRST = (sizeof(struct arena) + ARENA_HEAD_MULTIPLE - 1) / ARENA_HE
 struct arena_space {
     struct arena *arenas, **last;
     size_t count;
-    size_t reserved_pages;
-    size_t committed_pages;
+    size_t reserved_bytes;
+    size_t committed_bytes; /* of these may be written to */
+    size_t head_bytes; /* of these are not heap pages */
     size_t denied; /* reservations that the system denied */
 };
 
-/* Addresses of programs: 48 bits, or 32. */
-#define ARENA_ADDRESS_BITS (UINTPTR_MAX > 0xffffffffu ? 48 : 32)
+/* Addresses of programs: 48 bits, or 47 as on x86-64, or 32. */
+#ifdef __x86_64__
+# define ARENA_ADDRESS_BITS (UINTPTR_MAX > 0xffffffffu ? 47 : 32)
+#else
+# define ARENA_ADDRESS_BITS (UINTPTR_MAX > 0xffffffffu ? 48 : 32)
+#endif
 #define ARENA_NUMBERS ((size_t)1 << (ARENA_ADDRESS_BITS - ARENA_LOG))
 
-/* A bit for each arena that there can be; 256 KB, of which a few OS pages are used. */
+/* A bit for each arena that there can be; 128 KB or 256, of which a few OS pages are used. */
 static uint64_t arena_table[ARENA_NUMBERS / 64];
 
 /* ---- from an address to what is known of it */
@@ -179,31 +188,121 @@ arena_greatest_log(void)
     return log;
 }
 
-/* Makes an arena; of the size that can be had, halving it as long as the head and
- * ARENA_LEAST_PAGES fit. Gives NULL where the system denies them all. */
+enum { ARENA_SPANS = ROW_KINDS + 3 };
+
+/* Adds [from, to) to the spans, in whole OS pages; gives how many there are. */
+static int
+arena_add_span(struct os_span *spans, int count, size_t from, size_t to)
+{
+    const size_t unit = (size_t)sysconf(_SC_PAGESIZE);
+
+    from = from / unit * unit;
+    to = (to + unit - 1) / unit * unit;
+    if (count > 0 && from <= spans[count - 1].to) {
+        spans[count - 1].to = to;
+        return count;
+    }
+    spans[count] = (struct os_span){ from, to };
+    return count + 1;
+}
+
+/* What is reserved of an arena whose heap pages end with +pages+: the notes, the rows and
+ * descriptors of its heap pages, and these. A whole arena is one span, as there may be many. */
+static int
+arena_spans(size_t pages, struct os_span *spans)
+{
+    int count = 0;
+
+    if (pages == ARENA_PAGES) return arena_add_span(spans, count, 0, ARENA_SIZE);
+
+    count = arena_add_span(spans, count, 0, offsetof(struct arena, bits));
+    for (size_t kind = 0; kind < ROW_KINDS; kind++) {
+        const size_t rows = offsetof(struct arena, bits) + kind * sizeof(cow_row[ARENA_PAGES]);
+
+        count = arena_add_span(spans, count, rows + ARENA_FIRST * COW_ROW_SIZE, rows + pages * COW_ROW_SIZE);
+    }
+    const size_t descriptors = offsetof(struct arena, descriptors);
+    count = arena_add_span(spans, count, descriptors + ARENA_FIRST * sizeof(struct heap_page), descriptors + pages * sizeof(struct heap_page));
+    return arena_add_span(spans, count, (size_t)ARENA_FIRST << HEAP_PAGE_ALIGN_LOG, pages << HEAP_PAGE_ALIGN_LOG);
+}
+
+/* Of these the head: all spans that it has a part of, cut off where it ends. */
+static int
+arena_head_spans(size_t pages, struct os_span *spans)
+{
+    const size_t head = (size_t)ARENA_FIRST << HEAP_PAGE_ALIGN_LOG;
+    int count = arena_spans(pages, spans);
+
+    while (spans[count - 1].from >= head) count--;
+    if (spans[count - 1].to > head) spans[count - 1].to = head;
+    return count;
+}
+
+/* Bytes of the head of an arena whose heap pages end with +pages+. */
+static size_t
+arena_head_bytes(size_t pages)
+{
+    struct os_span spans[ARENA_SPANS];
+    size_t bytes = 0;
+
+    for (int i = arena_head_spans(pages, spans) - 1; i >= 0; i--) bytes += spans[i].to - spans[i].from;
+    return bytes;
+}
+
+/* Ends its reservation; false: nothing of it could be ended, and it is as it was. The heap pages
+ * go first. Of what is denied after them the addresses are lost, and nobody uses them. */
+static bool
+arena_unmap(struct arena *arena, size_t pages)
+{
+    struct os_span spans[ARENA_SPANS];
+    const int count = arena_spans(pages, spans);
+
+    for (int i = count - 1; i >= 0; i--) {
+        if (!os_release((char *)arena + spans[i].from, spans[i].to - spans[i].from) && i == count - 1) return false;
+    }
+    return true;
+}
+
+static bool
+arena_commit_head(struct arena *arena, size_t pages)
+{
+    struct os_span spans[ARENA_SPANS];
+
+    for (int i = arena_head_spans(pages, spans) - 1; i >= 0; i--) {
+        char *from = (char *)arena + spans[i].from;
+
+        if (!os_commit(from, spans[i].to - spans[i].from)) return false;
+        os_name(from, spans[i].to - spans[i].from, "Ruby:GC:metadata");
+    }
+    return true;
+}
+
+/* Makes an arena; of the size that can be had, halving it as long as it has ARENA_LEAST_PAGES.
+ * Gives NULL where the system denies them all. */
 static struct arena *
 arena_make(struct arena_space *space)
 {
-    const size_t least = ARENA_FIRST + ARENA_LEAST_PAGES;
+    struct os_span spans[ARENA_SPANS];
     struct arena *arena = NULL;
     size_t pages = 0;
 
     for (int log = arena_greatest_log(); arena == NULL; log--) {
-        bool last = ((size_t)1 << log >> HEAP_PAGE_ALIGN_LOG) <= least;
+        const size_t some = (size_t)1 << log >> HEAP_PAGE_ALIGN_LOG;
+        const bool last = some <= ARENA_LEAST_PAGES;
 
-        pages = last ? least : (size_t)1 << log >> HEAP_PAGE_ALIGN_LOG;
-        arena = os_reserve(pages << HEAP_PAGE_ALIGN_LOG, ARENA_SIZE);
+        pages = ARENA_FIRST + (last ? ARENA_LEAST_PAGES : some);
+        if (pages > ARENA_PAGES) pages = ARENA_PAGES;
+        arena = os_reserve(spans, arena_spans(pages, spans), ARENA_SIZE);
         if (arena == NULL) space->denied++;
         if (arena == NULL && last) return NULL;
     }
 
     size_t number = (uintptr_t)arena >> ARENA_LOG;
-    if (number >= ARENA_NUMBERS || !os_commit(arena, (size_t)ARENA_FIRST << HEAP_PAGE_ALIGN_LOG)) {
-        os_release(arena, pages << HEAP_PAGE_ALIGN_LOG);
+    if (number >= ARENA_NUMBERS || !arena_commit_head(arena, pages)) {
+        arena_unmap(arena, pages);
         space->denied++;
         return NULL;
     }
-    os_name(arena, (size_t)ARENA_FIRST << HEAP_PAGE_ALIGN_LOG, "Ruby:GC:metadata");
 
     memcpy(arena->sign, ARENA_SIGN, sizeof(arena->sign));
     arena->head = (size_t)ARENA_FIRST << HEAP_PAGE_ALIGN_LOG;
@@ -217,9 +316,11 @@ arena_make(struct arena_space *space)
     *space->last = arena;
     space->last = &arena->next;
     arena_table[number / 64] |= UINT64_C(1) << number % 64;
+    const size_t head = arena_head_bytes(pages);
     space->count++;
-    space->reserved_pages += pages;
-    space->committed_pages += ARENA_FIRST;
+    space->reserved_bytes += head + ((pages - ARENA_FIRST) << HEAP_PAGE_ALIGN_LOG);
+    space->committed_bytes += head;
+    space->head_bytes += head;
     return arena;
 }
 
@@ -229,14 +330,14 @@ arena_release(struct arena_space *space, struct arena *arena)
 {
     struct arena **link = &space->arenas;
     size_t number = (uintptr_t)arena >> ARENA_LOG;
-    size_t pages = arena->pages, committed = arena->committed;
+    size_t pages = arena->pages, committed = arena->committed, head = arena_head_bytes(pages);
 
     while (*link != arena) link = &(*link)->next;
     struct arena *next = arena->next;
     arena_table[number / 64] &= ~(UINT64_C(1) << number % 64);
-    unpoison(arena->descriptors, sizeof(arena->descriptors));
+    unpoison(&arena->descriptors[ARENA_FIRST], (pages - ARENA_FIRST) * sizeof(struct heap_page));
     unpoison(arena_page_address(arena, ARENA_FIRST), (committed - ARENA_FIRST) << HEAP_PAGE_ALIGN_LOG);
-    if (!os_release(arena, pages << HEAP_PAGE_ALIGN_LOG)) {
+    if (!arena_unmap(arena, pages)) {
         arena_table[number / 64] |= UINT64_C(1) << number % 64;
         poison(arena_page_address(arena, ARENA_FIRST), (committed - ARENA_FIRST) << HEAP_PAGE_ALIGN_LOG);
         return; /* it stays as it is, empty */
@@ -244,8 +345,9 @@ arena_release(struct arena_space *space, struct arena *arena)
     *link = next;
     if (next == NULL) space->last = link;
     space->count--;
-    space->reserved_pages -= pages;
-    space->committed_pages -= committed;
+    space->reserved_bytes -= head + ((pages - ARENA_FIRST) << HEAP_PAGE_ALIGN_LOG);
+    space->committed_bytes -= head + ((committed - ARENA_FIRST) << HEAP_PAGE_ALIGN_LOG);
+    space->head_bytes -= head;
 }
 
 /* ---- heap pages */
@@ -258,13 +360,16 @@ arena_commit_to(struct arena_space *space, struct arena *arena, size_t number)
 
     size_t to = (number / ARENA_COMMIT_PAGES + 1) * ARENA_COMMIT_PAGES;
     if (to > arena->pages) to = arena->pages;
-    size_t size = (to - arena->committed) << HEAP_PAGE_ALIGN_LOG;
     void *from = arena_page_address(arena, arena->committed);
-    if (!os_commit(from, size)) return false;
+    if (!os_commit(from, (to - arena->committed) << HEAP_PAGE_ALIGN_LOG)) {
+        to = number + 1; /* where memory is short, no more than is needed */
+        if (!os_commit(from, (to - arena->committed) << HEAP_PAGE_ALIGN_LOG)) return false;
+    }
 
+    size_t size = (to - arena->committed) << HEAP_PAGE_ALIGN_LOG;
     os_name(from, size, "Ruby:GC:heap pages");
     poison(from, size);
-    space->committed_pages += to - arena->committed;
+    space->committed_bytes += size;
     arena->committed = to;
     return true;
 }
@@ -378,7 +483,7 @@ arena_page_is_clear(const struct arena *arena, size_t page)
 static bool
 arena_consistent(const struct arena_space *space, FILE *out)
 {
-    size_t count = 0, reserved = 0, committed = 0;
+    size_t count = 0, reserved = 0, committed = 0, heads = 0;
 
     for (const struct arena *arena = space->arenas; arena; arena = arena->next) {
         size_t number = (uintptr_t)arena >> ARENA_LOG, free = 0;
@@ -415,12 +520,15 @@ arena_consistent(const struct arena_space *space, FILE *out)
             return false;
         }
         count++;
-        reserved += arena->pages;
-        committed += arena->committed;
+        heads += arena_head_bytes(arena->pages);
+        reserved += (arena->pages - ARENA_FIRST) << HEAP_PAGE_ALIGN_LOG;
+        committed += (arena->committed - ARENA_FIRST) << HEAP_PAGE_ALIGN_LOG;
     }
-    if (count != space->count || reserved != space->reserved_pages || committed != space->committed_pages) {
-        fprintf(out, "%zu arenas, %zu pages, %zu committed; kept %zu, %zu, %zu\n", count, reserved, committed, space->count,
-                space->reserved_pages, space->committed_pages);
+    reserved += heads;
+    committed += heads;
+    if (count != space->count || reserved != space->reserved_bytes || committed != space->committed_bytes || heads != space->head_bytes) {
+        fprintf(out, "%zu arenas, %zu bytes, %zu committed, %zu of heads; kept %zu, %zu, %zu, %zu\n", count, reserved, committed, heads,
+                space->count, space->reserved_bytes, space->committed_bytes, space->head_bytes);
         return false;
     }
     return true;

@@ -637,13 +637,13 @@ locate_clear_marks(void)
 static inline size_t
 locate_reserved_bytes(void)
 {
-    return (locate_space.arenas.reserved_pages + locate_space.count) * (size_t)COW_PAGE_SIZE;
+    return locate_space.arenas.reserved_bytes + locate_space.count * COW_PAGE_SIZE;
 }
 
 static inline size_t
 locate_committed_bytes(void)
 {
-    return (locate_space.arenas.committed_pages + locate_space.count) * (size_t)COW_PAGE_SIZE;
+    return locate_space.arenas.committed_bytes + locate_space.count * COW_PAGE_SIZE;
 }
 
 static inline size_t
@@ -654,8 +654,7 @@ locate_metadata_bytes(void)
     for (int full = 0; full < 2; full++) {
         for (const struct locate_group *group = locate_space.groups[full]; group; group = group->next) groups++;
     }
-    return locate_space.arenas.count * ARENA_FIRST * (size_t)COW_PAGE_SIZE +
-        groups * sizeof(struct locate_group) + directory_bytes(&locate_space.directory);
+    return locate_space.arenas.head_bytes + groups * sizeof(struct locate_group) + directory_bytes(&locate_space.directory);
 }
 
 /* Does all lead to the block that is to lead to it, and to its bits? */

@@ -16,23 +16,34 @@ struct heap_page { uintptr_t start; char more[120]; };
 
 /* ---- a system that denies what the test says */
 
-static struct { size_t reservable, maps, commits, gives; int commits_left; bool advise_fails, unmap_fails; struct rlimit limit; } double_;
+static struct {
+    size_t reservable, maps, commits, gives;
+    size_t mapped, room; /* bytes that are mapped, and may be */
+    int commits_left, randoms;
+    bool advise_fails, unmap_fails, random;
+    uint64_t bits;
+    struct rlimit limit;
+} double_;
 
 static void *
 double_map(void *address, size_t size, int protection, int flags, int file, off_t offset)
 {
     double_.maps++;
-    if (size > double_.reservable) {
-        errno = ENOMEM;
-        return MAP_FAILED;
-    }
-    return mmap(address, size, protection, flags, file, offset);
+    void *memory = MAP_FAILED;
+
+    if (size > double_.reservable || size > double_.room - double_.mapped) errno = ENOMEM;
+    else memory = mmap(address, size, protection, flags, file, offset);
+    if (memory != MAP_FAILED) double_.mapped += size;
+    return memory;
 }
 
 static int
 double_unmap(void *address, size_t size)
 {
-    if (!double_.unmap_fails) return munmap(address, size);
+    if (!double_.unmap_fails) {
+        double_.mapped -= size;
+        return munmap(address, size);
+    }
     errno = ENOMEM;
     return -1;
 }
@@ -62,7 +73,15 @@ double_limit(struct rlimit *limit)
     return 0;
 }
 
-static const struct os_calls double_calls = { double_map, double_unmap, double_protect, double_advise, double_limit };
+static bool
+double_random(uint64_t *bits)
+{
+    double_.randoms++;
+    *bits = double_.bits;
+    return double_.random;
+}
+
+static const struct os_calls double_calls = { double_map, double_unmap, double_protect, double_advise, double_limit, double_random };
 
 static struct arena_space space;
 
@@ -70,7 +89,7 @@ static int
 begin(void **state)
 {
     memset(&double_, 0, sizeof(double_));
-    double_.reservable = SIZE_MAX;
+    double_.reservable = double_.room = SIZE_MAX;
     double_.commits_left = INT_MAX;
     double_.limit.rlim_cur = RLIM_INFINITY;
     os = &double_calls;
@@ -86,7 +105,7 @@ end(void **state)
         memset(space.arenas->sealed, 0, sizeof(space.arenas->sealed));
         arena_release(&space, space.arenas);
     }
-    return space.count + space.reserved_pages + space.committed_pages > 0;
+    return space.count + space.reserved_bytes + space.committed_bytes + space.head_bytes > 0;
 }
 
 static void
@@ -309,11 +328,11 @@ test_smaller_arenas(void **state)
 {
     double_.reservable = ARENA_SIZE / 8;
     char *page = taken();
-    assert_int_equal(arena_of((uintptr_t)page)->pages, ARENA_PAGES / 8);
+    assert_int_equal(arena_of((uintptr_t)page)->pages, ARENA_FIRST + ARENA_PAGES / 8);
     assert_true(space.denied > 0);
     size_t count = 1;
     while (space.count == 1) taken(), count++;
-    assert_int_equal(count, ARENA_PAGES / 8 - ARENA_FIRST + 1);
+    assert_int_equal(count, ARENA_PAGES / 8 + 1);
     consistent();
 }
 
@@ -376,11 +395,147 @@ static void
 test_a_limit_of_addresses(void **state)
 {
     double_.limit.rlim_cur = ARENA_SIZE * 4;
-    assert_int_equal(arena_of((uintptr_t)taken())->pages, ARENA_PAGES / 4);
+    assert_int_equal(arena_of((uintptr_t)taken())->pages, ARENA_FIRST + ARENA_PAGES / 4);
     double_.limit.rlim_cur = 4096;
     struct arena *least = arena_make(&space);
     assert_int_equal(least->pages, ARENA_FIRST + ARENA_LEAST_PAGES);
     consistent();
+}
+
+/* What is reserved of arenas of any size: the notes, and for each heap page its rows, its
+ * descriptor and itself, once; little more; and all in the order of addresses. */
+static void
+test_spans(void **state)
+{
+    const size_t sizes[] = { ARENA_FIRST + 1, ARENA_FIRST + ARENA_LEAST_PAGES, ARENA_FIRST + 63, ARENA_FIRST + 64, ARENA_FIRST + 65, ARENA_PAGES / 2,
+        ARENA_FIRST + ARENA_PAGES / 2, ARENA_PAGES - 1, ARENA_PAGES };
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        const size_t pages = sizes[i], count = pages - ARENA_FIRST;
+        struct os_span spans[ARENA_SPANS];
+        size_t bytes = 0, needed = offsetof(struct arena, bits) + count * (ROW_KINDS * COW_ROW_SIZE + sizeof(struct heap_page) + COW_PAGE_SIZE);
+        const int number = arena_spans(pages, spans);
+        bool sees[ROW_KINDS + 3] = { false };
+
+        assert_in_range(number, 1, ARENA_SPANS);
+        for (int j = 0; j < number; j++) {
+            const size_t from = spans[j].from, to = spans[j].to;
+
+            assert_true(from < to && from % 4096 == 0 && to % 4096 == 0 && to <= ARENA_SIZE);
+            if (j > 0) assert_true(from > spans[j - 1].to);
+            bytes += to - from;
+            for (size_t kind = 0; kind < ROW_KINDS; kind++) {
+                const size_t row = offsetof(struct arena, bits) + (kind * ARENA_PAGES + ARENA_FIRST) * COW_ROW_SIZE;
+                sees[kind] |= from <= row && row + count * COW_ROW_SIZE <= to;
+            }
+            sees[ROW_KINDS] |= from == 0 && to >= offsetof(struct arena, bits);
+            sees[ROW_KINDS + 1] |= from <= offsetof(struct arena, descriptors[ARENA_FIRST]) && offsetof(struct arena, descriptors[0]) + pages * sizeof(struct heap_page) <= to;
+            sees[ROW_KINDS + 2] |= from <= ARENA_FIRST * (size_t)COW_PAGE_SIZE && pages * (size_t)COW_PAGE_SIZE <= to;
+        }
+        for (int j = 0; j < ROW_KINDS + 3; j++) assert_true(sees[j]);
+        if (pages == ARENA_PAGES) assert_int_equal(number, 1);
+        else assert_in_range(bytes, needed, needed + ARENA_SPANS * 2 * 4096);
+        assert_int_equal(arena_head_bytes(pages), bytes - count * COW_PAGE_SIZE);
+    }
+}
+
+/* A small arena takes addresses for what it has. Others may have what lies between: neither use
+ * nor the end of the arena touches it. */
+static void
+test_between_the_spans_is_room_for_others(void **state)
+{
+    struct os_span spans[ARENA_SPANS];
+    char *others[ARENA_SPANS];
+
+    double_.limit.rlim_cur = 4096;
+    char *page = taken(), *arena = (char *)arena_of((uintptr_t)page);
+    const int count = arena_spans(ARENA_FIRST + ARENA_LEAST_PAGES, spans);
+
+    assert_int_equal(space.reserved_bytes, double_.mapped);
+    assert_true(double_.mapped <= 2 * ARENA_LEAST_PAGES * COW_PAGE_SIZE);
+    for (int i = 0; i < count - 1; i++) {
+        others[i] = mmap(arena + spans[i].to, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        assert_ptr_equal(others[i], arena + spans[i].to);
+        memset(others[i], 7, 4096);
+    }
+    for (int kind = 0; kind < ROW_KINDS; kind++) memset(arena_row_of((uintptr_t)page, kind), 0xff, COW_ROW_SIZE);
+    *arena_descriptor((uintptr_t)page) = (struct heap_page){ .start = 1 };
+    for (size_t i = 1; i < ARENA_LEAST_PAGES; i++) taken();
+    for (int kind = 0; kind < ROW_KINDS; kind++) arena_clear_kind(&space, kind);
+    consistent();
+    arena_release(&space, (struct arena *)arena);
+    assert_int_equal(double_.mapped, 0);
+    for (int i = 0; i < count - 1; i++) {
+        for (int j = 0; j < 4096; j++) assert_int_equal(others[i][j], 7);
+        munmap(others[i], 4096);
+    }
+}
+
+/* Of little room nearly all becomes heap pages. */
+static void
+test_little_room(void **state)
+{
+    double_.limit.rlim_cur = double_.room = (size_t)16 << 20;
+
+    size_t count = 0;
+    while (arena_take(&space)) count++;
+    assert_in_range(count * COW_PAGE_SIZE, double_.room * 85 / 100, double_.room);
+    assert_int_equal(space.reserved_bytes, double_.mapped);
+    assert_true(double_.mapped <= double_.room);
+    consistent();
+    double_.room += (size_t)1 << 20;
+    taken();
+    consistent();
+}
+
+static void
+test_places_at_random(void **state)
+{
+    if (ARENA_ADDRESS_BITS == 32) skip();
+
+    /* nobody gives random bits, or may: the system's place */
+    char *first = (char *)arena_of((uintptr_t)taken());
+    assert_int_equal(double_.randoms, 1);
+    arena_release(&space, space.arenas);
+
+    double_.random = true;
+    uintptr_t seen = 0;
+    for (uint64_t i = 1; i <= 20; i++) {
+        double_.bits = i * UINT64_C(0x9e3779b97f4a7c15);
+        uintptr_t arena = (uintptr_t)arena_make(&space);
+
+        assert_int_equal(arena & ARENA_MASK, 0);
+        assert_true(arena >= OS_LOWEST_PLACE && arena < (uintptr_t)first + ARENA_SIZE);
+        seen |= arena;
+    }
+    assert_int_equal(space.count, 20);
+    for (int bit = ARENA_LOG; bit < 44; bit++) assert_true(seen >> bit & 1);
+    consistent();
+
+    /* the same place again is another arena's: it is placed elsewhere, and small ones are, too */
+    double_.limit.rlim_cur = 4096;
+    for (int i = 0; i < 20; i++) assert_non_null(arena_make(&space));
+    assert_int_equal(space.count, 40);
+    consistent();
+}
+
+static void
+test_random_bits(void **state)
+{
+    uint64_t one = 0, other = 0;
+    int status;
+
+    if (!os_random_bits(&one)) skip(); /* setarch -R, or no Linux */
+    assert_true(os_random_bits(&other) && one != other);
+#ifdef __linux__
+    pid_t child = fork();
+    if (child == 0) {
+        personality(personality(0xffffffff) | ADDR_NO_RANDOMIZE);
+        _exit(os_random_bits(&one) ? 1 : 0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+#endif
 }
 
 static void
@@ -474,6 +629,11 @@ main(void)
         cmocka_unit_test_setup_teardown(test_smaller_arenas, begin, end),
         cmocka_unit_test_setup_teardown(test_thousands_of_arenas, begin, end),
         cmocka_unit_test_setup_teardown(test_a_limit_of_addresses, begin, end),
+        cmocka_unit_test(test_spans),
+        cmocka_unit_test_setup_teardown(test_between_the_spans_is_room_for_others, begin, end),
+        cmocka_unit_test_setup_teardown(test_little_room, begin, end),
+        cmocka_unit_test_setup_teardown(test_places_at_random, begin, end),
+        cmocka_unit_test(test_random_bits),
         cmocka_unit_test_setup_teardown(test_a_system_that_denies, begin, end),
         cmocka_unit_test_setup_teardown(test_random, begin, end),
     };
