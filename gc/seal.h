@@ -63,8 +63,8 @@
  * seal_room (before a fork), seal_prepared (after the preparation), seal_marked (after
  * another full marking), seal_spare and seal_floor (for each page that is sealed); a page
  * with fewer live objects than its floor at the end of a full marking is opened.
- * seal_growth, seal_crowded, seal_excess and seal_is_over (the parent's heap as a whole),
- * seal_fill_add, seal_opening and seal_opens (which pages it opens).
+ * seal_growth, seal_growth_after, seal_crowded, seal_excess and seal_is_over (the parent's
+ * heap as a whole), seal_fill_add, seal_opening and seal_opens (which pages it opens).
  *
  * Who writes this memory after a fork: parent and child the few words of their own
  * struct seal_budget; all functions are pure but for the struct they are given. What is
@@ -266,6 +266,16 @@ seal_growth(size_t slots, size_t live)
     size_t roomy = live < SIZE_MAX / SEAL_SLOTS_PER_SURVIVOR ? live * SEAL_SLOTS_PER_SURVIVOR : SIZE_MAX;
 
     return roomy > slots ? roomy - slots : 0;
+}
+
+/* And when the seal is over? Upstream's rule says when it may grow, but in smaller steps. */
+static inline size_t
+seal_growth_after(size_t slots, size_t live)
+{
+    size_t growth = seal_growth(slots, live);
+    size_t step = slots / SEAL_SLOTS_PER_CLOSED + 1;
+
+    return growth > step ? growth : step;
 }
 
 /* Shall a heap of +slots+ slots open pages? It had +then+ when it was sealed last. */

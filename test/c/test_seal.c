@@ -167,6 +167,9 @@ test_roomy(void **state)
     assert_int_equal(seal_growth(2000, 1000), 0);
     assert_int_equal(seal_growth(3000, 1000), 0);
     assert_true(seal_growth(0, SIZE_MAX) == SIZE_MAX);
+    assert_int_equal(seal_growth_after(1500, 1000), 500);
+    assert_int_equal(seal_growth_after(1600, 800), 101);
+    assert_int_equal(seal_growth_after(0, 0), 1);
 
     assert_false(seal_crowded(2249, 1000, 2000));
     assert_true(seal_crowded(2250, 1000, 2000));
