@@ -14,26 +14,60 @@
  *
  * Algorithm:
  *
- *     due    = enough objects have survived the last collection, and an eighth
- *              more than when the heap was sealed last
- *     closed = a page with at least an eighth of its slots live; and emptier ones,
- *              as long as closed pages hold back less than a quarter of all slots
+ *     worth    = enough objects have survived the last collection, and an eighth more than
+ *                when the heap was sealed last
+ *     grown    = an eighth more than the most that were ever found
+ *     due      = worth, and either no debt is left or a full marking says that it has grown
+ *     closed   = a page with at least an eighth of its slots live; and emptier ones,
+ *                as long as closed pages hold back less than a quarter of all slots
  *
- * So a heap that grows without end is prepared at the cost of at most nine full
- * collections of what it is in the end, and forks in a row prepare it once.
+ * How many survive is known exactly after a full marking only: a minor one counts old
+ * objects that have died. So a heap of constant size that replaces its objects looks as if
+ * it grew. A preparation that finds no growth is therefore a debt, which the other full
+ * collections of the process pay off: four times what it marked. For each behaviour of the
+ * heap holds (struct seal_budget)
+ *
+ *     marked by preparations <= 9 * most + last + marked by other full collections / 4
+ *
+ * where most is the greatest number of objects that a full marking has found, and last what
+ * the last preparation that found no growth has marked. A heap that grows without end is
+ * prepared at the cost of at most nine full collections of what it is in the end, forks in a
+ * row prepare it once; a heap of constant size is prepared twice, and then at most once in
+ * four full collections that it makes anyway. What has really grown is sealed at the next
+ * fork, or, while there is a debt, at the next one after a full collection.
  *
  * A page that falls below that eighth is opened again, an emptier one when half of
  * its objects have died: then little is shared, and much is held back. So closed
  * slots are at most seven times the live ones and that quarter.
  *
+ * That is the rule of a child, whose inherited pages are shared: a slot there is dearer than
+ * one in a page of its own, for the first object in it copies an OS page, and the others
+ * of that page are taken. A process that has sealed pages itself holds their closed slots:
+ *
+ *     roomy    = two slots for each live object
+ *     crowded  = roomy, and an eighth more slots than when the heap was sealed last
+ *     excess   = closed - slots / 16
+ *     over     = at most one slot in 16 is sealed
+ *
+ * Where it is roomy, a full collection comes before its heaps grow. Where it is crowded, each
+ * full marking opens the emptiest of its own pages until there is no excess. A heap that is
+ * sealed again while it is roomy leaves the emptiest pages open likewise. When the seal is
+ * over, the parent's heaps are sized by upstream's rule again. So a parent that replaces its
+ * objects has about as many slots as without a seal, and one in sixteen; and one that keeps
+ * nothing new since its fork opens nothing, however many slots are closed.
+ *
  * After: Android's zygote space (compacted, then closed before the first fork),
  * CPython's gc.freeze.
  *
- * Entry points: seal_mode_read (RUBY_GC_SEAL), seal_survivors, seal_due and seal_room
- * (before a fork), seal_spare and seal_floor (for each page, then); a page with fewer live
- * objects than its floor at the end of a full marking is opened.
+ * Entry points: seal_mode_read (RUBY_GC_SEAL), seal_survivors, seal_due, seal_paid and
+ * seal_room (before a fork), seal_prepared (after the preparation), seal_marked (after
+ * another full marking), seal_spare and seal_floor (for each page that is sealed); a page
+ * with fewer live objects than its floor at the end of a full marking is opened.
+ * seal_growth, seal_growth_after, seal_crowded, seal_excess and seal_is_over (the parent's
+ * heap as a whole), seal_fill_add, seal_opening and seal_opens (which pages it opens).
  *
- * Who writes this memory after a fork: nobody; all functions are pure. What is
+ * Who writes this memory after a fork: parent and child the few words of their own
+ * struct seal_budget; all functions are pure but for the struct they are given. What is
  * sealed stands in struct heap_page and is written before the fork.
  *
  * Knobs (environment):
@@ -65,6 +99,29 @@ static const char *const seal_mode_names[] = { "off", "warmup", "auto" };
 /* The heap is sealed anew when it has grown by its own size divided by this. */
 #ifndef SEAL_GROWTH
 # define SEAL_GROWTH 8
+#endif
+
+/* A preparation that found no growth is paid off when other full collections have marked so
+ * many times what it marked. */
+#ifndef SEAL_DEBT
+# define SEAL_DEBT 4
+#endif
+
+/* A parent with so many slots for each live object is roomy. As many has a heap without a seal
+ * that replaces its old objects: a full collection comes when there are twice as many as have
+ * lived. */
+#ifndef SEAL_SLOTS_PER_SURVIVOR
+# define SEAL_SLOTS_PER_SURVIVOR 2
+#endif
+
+/* One in so many of its slots may then be closed. */
+#ifndef SEAL_SLOTS_PER_CLOSED
+# define SEAL_SLOTS_PER_CLOSED 16
+#endif
+
+/* Classes of pages by how many of their slots are live. */
+#ifndef SEAL_FILLS
+# define SEAL_FILLS 64
 #endif
 
 /* One in so many objects that no collection has looked at is taken to survive: more than a
@@ -113,6 +170,53 @@ seal_due(size_t survivors, size_t then, size_t least)
     return survivors >= least && survivors > then && survivors - then >= then / SEAL_GROWTH;
 }
 
+/*
+ * What preparations have cost. All are numbers of objects.
+ *
+ *     marked by preparations since the start <= 9 * most + last + others / SEAL_DEBT
+ *     debt = what others (full collections that prepare nothing) have yet to mark until a
+ *            preparation may be made in vain again
+ */
+struct seal_budget {
+    size_t most; /* found by a full marking, where the heap was prepared for it or by it */
+    size_t debt;
+};
+
+/* Are there an eighth more +survivors+ than +most+? */
+static inline bool
+seal_grown(size_t survivors, size_t most)
+{
+    return survivors > most && survivors - most >= most / SEAL_GROWTH;
+}
+
+/* May the heap be prepared, if it is worth it? +exact+: the +survivors+ are those of a full
+ * marking. */
+static inline bool
+seal_paid(const struct seal_budget *budget, size_t survivors, bool exact)
+{
+    return budget->debt == 0 || (exact && seal_grown(survivors, budget->most));
+}
+
+/* The heap was prepared for +survivors+, of which +found+ lived; +marked+ in all, where the
+ * preparation made several collections. */
+static inline void
+seal_prepared(struct seal_budget *budget, size_t survivors, bool exact, size_t found, size_t marked)
+{
+    size_t known = exact && survivors > found ? survivors : found;
+
+    if (!seal_grown(known, budget->most)) {
+        budget->debt = marked < SIZE_MAX / SEAL_DEBT ? marked * SEAL_DEBT : SIZE_MAX;
+    }
+    if (budget->most < known) budget->most = known;
+}
+
+/* Another full collection has marked so many objects. */
+static inline void
+seal_marked(struct seal_budget *budget, size_t marked)
+{
+    budget->debt -= marked < budget->debt ? marked : budget->debt;
+}
+
 /* Bytes that must be had for a heap with +live+ objects to be prepared: the mark stack has
  * an entry for each at most, malloc may take as much again to make room for it, and
  * the pages are noted. A collection that finds no memory ends the process. */
@@ -146,6 +250,106 @@ seal_floor(size_t live, size_t slots, size_t *spare)
 
     *spare -= slots - live;
     return (live + 1) / 2;
+}
+
+/* Are there so many +slots+ for +live+ objects that no more should be closed or added? */
+static inline bool
+seal_roomy(size_t slots, size_t live)
+{
+    return slots / SEAL_SLOTS_PER_SURVIVOR >= live;
+}
+
+/* By how many slots may such a heap grow until a full marking has said what lives? */
+static inline size_t
+seal_growth(size_t slots, size_t live)
+{
+    size_t roomy = live < SIZE_MAX / SEAL_SLOTS_PER_SURVIVOR ? live * SEAL_SLOTS_PER_SURVIVOR : SIZE_MAX;
+
+    return roomy > slots ? roomy - slots : 0;
+}
+
+/* And when the seal is over? Upstream's rule says when it may grow, but in smaller steps. */
+static inline size_t
+seal_growth_after(size_t slots, size_t live)
+{
+    size_t growth = seal_growth(slots, live);
+    size_t step = slots / SEAL_SLOTS_PER_CLOSED + 1;
+
+    return growth > step ? growth : step;
+}
+
+/* Shall a heap of +slots+ slots open pages? It had +then+ when it was sealed last. */
+static inline bool
+seal_crowded(size_t slots, size_t live, size_t then)
+{
+    return seal_roomy(slots, live) && slots > then && slots - then >= then / SEAL_GROWTH;
+}
+
+/* Is hardly any of the +slots+ slots sealed, or no longer? */
+static inline bool
+seal_is_over(size_t slots, size_t sealed)
+{
+    return sealed <= slots / SEAL_SLOTS_PER_CLOSED;
+}
+
+/* How many of the +closed+ slots are too many, then. */
+static inline size_t
+seal_excess(size_t slots, size_t closed)
+{
+    size_t allowed = slots / SEAL_SLOTS_PER_CLOSED;
+
+    return closed > allowed ? closed - allowed : 0;
+}
+
+/* Closed slots of pages, by how full the pages are. */
+struct seal_fills {
+    size_t closed[SEAL_FILLS];
+    size_t sum; /* = closed[0] + closed[1] + ... */
+};
+
+/* Pages of the classes below are opened, and of the class itself until rest is used up. */
+struct seal_opening {
+    unsigned int fill;
+    size_t rest;
+};
+
+/* pre: live <= slots, 0 < slots */
+static inline unsigned int
+seal_fill(size_t live, size_t slots)
+{
+    return (unsigned int)(live * SEAL_FILLS / (slots + 1));
+}
+
+static inline void
+seal_fill_add(struct seal_fills *fills, size_t live, size_t slots)
+{
+    fills->closed[seal_fill(live, slots)] += slots - live;
+    fills->sum += slots - live;
+}
+
+/* Which pages to open so that +excess+ fewer slots are closed: the emptiest. */
+static inline struct seal_opening
+seal_opening(const struct seal_fills *fills, size_t excess)
+{
+    struct seal_opening opening = { 0, excess };
+
+    while (opening.fill < SEAL_FILLS && fills->closed[opening.fill] < opening.rest) {
+        opening.rest -= fills->closed[opening.fill++];
+    }
+    return opening;
+}
+
+/* Is a page among them? To be asked once for each. A page with no closed slot never is. */
+static inline bool
+seal_opens(struct seal_opening *opening, size_t live, size_t slots)
+{
+    unsigned int fill = seal_fill(live, slots);
+
+    if (live == slots || fill > opening->fill) return false;
+    if (fill < opening->fill) return true;
+    if (opening->rest == 0) return false;
+    opening->rest -= slots - live < opening->rest ? slots - live : opening->rest;
+    return true;
 }
 
 #endif /* COW_SEAL_H */

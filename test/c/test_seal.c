@@ -43,6 +43,181 @@ test_due(void **state)
     }
 }
 
+/* A parent of which each fork is prepared that may be. */
+struct parent {
+    struct seal_budget budget;
+    size_t then, most, last, marked, others;
+    int preparations;
+};
+
+/* The heap has +live+ objects, of which minor collections have counted +reckoned+; or a full
+ * one has counted all, where they are the same. */
+static void
+fork_of(struct parent *parent, size_t live, size_t reckoned, bool exact)
+{
+    const struct seal_budget before = parent->budget;
+
+    if (exact) {
+        seal_marked(&parent->budget, live);
+        parent->others += live;
+        if (parent->most < live) parent->most = live;
+        if (parent->then > live) parent->then = live;
+    }
+    if (!seal_due(reckoned, parent->then, 1000) || !seal_paid(&parent->budget, reckoned, exact)) return;
+
+    seal_prepared(&parent->budget, reckoned, exact, live, live);
+    if (parent->budget.debt > before.debt) parent->last = live;
+    if (parent->most < live) parent->most = live;
+    parent->then = live;
+    parent->marked += live;
+    parent->preparations++;
+    assert_true(parent->budget.most <= parent->most);
+    /* the rounding of an eighth is worth less than one object a preparation */
+    assert_true(parent->marked <= 9 * (parent->most + 9) + parent->last + parent->others / SEAL_DEBT);
+}
+
+/* A heap of constant size that looks a fifth bigger at each fork. */
+static void
+test_budget_of_a_heap_that_churns(void **state)
+{
+    struct parent parent = { .then = 0 };
+
+    for (int i = 0; i < 1000; i++) fork_of(&parent, 100000, 120000, false);
+    assert_int_equal(parent.preparations, 2);
+
+    /* It makes full collections itself, at every fifth fork. */
+    for (int i = 0; i < 1000; i++) fork_of(&parent, 100000, i % 5 ? 120000 : 100000, i % 5 == 0);
+    assert_in_range(parent.preparations, 40, 2 + 1000 / 5 / SEAL_DEBT);
+}
+
+static void
+test_budget_of_a_heap_that_grows(void **state)
+{
+    struct parent parent = { .then = 0 };
+    size_t live = 1000, sealed = 0;
+
+    for (int i = 0; i < 200; i++, live += live / 20) {
+        fork_of(&parent, live, live, i % 7 == 0);
+        assert_true(parent.then >= live - live / 8); /* and is sealed */
+        sealed = live;
+    }
+    assert_true(parent.marked <= 9 * sealed);
+    assert_int_equal(parent.budget.debt, 0);
+}
+
+/* It has replaced its objects for long; then it grows. */
+static void
+test_budget_after_churning(void **state)
+{
+    struct parent parent = { .then = 0 };
+
+    for (int i = 0; i < 100; i++) fork_of(&parent, 100000, 120000, false);
+    assert_int_equal(parent.preparations, 2);
+    fork_of(&parent, 150000, 170000, false); /* nobody knows */
+    assert_int_equal(parent.preparations, 2);
+    fork_of(&parent, 150000, 150000, true);
+    assert_int_equal(parent.preparations, 3);
+    assert_int_equal(parent.then, 150000);
+}
+
+/* Whatever it does, and whatever is known of it, the inequality holds (fork_of). */
+static void
+test_budget_of_any_heap(void **state)
+{
+    uint32_t random = 1;
+
+    for (int kind = 0; kind < 64; kind++) {
+        struct parent parent = { .then = 0 };
+        size_t live = 4000;
+
+        for (int i = 0; i < 2000; i++) {
+            random = random * 1664525 + 1013904223;
+            const uint32_t dice = random >> 16;
+            switch (kind % 4) {
+              case 0: live = i % 2 ? 4000 : 6000; break; /* a saw */
+              case 1: live = i % 100 < 50 ? live + live / 10 : live - live / 11; break;
+              case 2: live = 2000 + dice % 60000; break;
+              case 3: live = live > 3000 ? live - live / 50 : 100000; break; /* shrinks, and starts anew */
+            }
+            const bool exact = dice % (kind / 4 + 1) == 0;
+            fork_of(&parent, live, exact ? live : live + live * (dice % 16) / 8, exact);
+        }
+    }
+}
+
+static void
+test_budget_counts_to_the_end(void **state)
+{
+    struct seal_budget budget = { 1000, 0 };
+
+    seal_prepared(&budget, 1000, false, 1000, SIZE_MAX / 2);
+    assert_true(budget.debt == SIZE_MAX);
+    seal_marked(&budget, SIZE_MAX);
+    assert_int_equal(budget.debt, 0);
+    seal_marked(&budget, 5);
+    assert_int_equal(budget.debt, 0);
+}
+
+static void
+test_roomy(void **state)
+{
+    assert_false(seal_roomy(1999, 1000));
+    assert_true(seal_roomy(2000, 1000));
+    assert_int_equal(seal_growth(1500, 1000), 500);
+    assert_int_equal(seal_growth(2000, 1000), 0);
+    assert_int_equal(seal_growth(3000, 1000), 0);
+    assert_true(seal_growth(0, SIZE_MAX) == SIZE_MAX);
+    assert_int_equal(seal_growth_after(1500, 1000), 500);
+    assert_int_equal(seal_growth_after(1600, 800), 101);
+    assert_int_equal(seal_growth_after(0, 0), 1);
+
+    assert_false(seal_crowded(2249, 1000, 2000));
+    assert_true(seal_crowded(2250, 1000, 2000));
+    assert_false(seal_crowded(2250, 1200, 2000)); /* not roomy */
+    assert_false(seal_crowded(9000, 1000, 9000)); /* a fork of a roomy heap that keeps nothing new */
+
+    assert_int_equal(seal_excess(1600, 100), 0);
+    assert_int_equal(seal_excess(1600, 101), 1);
+    assert_true(seal_is_over(1600, 100));
+    assert_false(seal_is_over(1600, 101));
+    assert_true(seal_is_over(0, 0));
+}
+
+/* The emptiest pages are opened, and as few as do. */
+static void
+test_opening(void **state)
+{
+    enum { PAGES = 200, SLOTS = 409 };
+    const size_t excesses[] = { 0, 1, 100, 5000, 40000, 1000000 };
+
+    for (size_t i = 0; i < sizeof(excesses) / sizeof(excesses[0]); i++) {
+        struct seal_fills fills = { { 0 }, 0 };
+        size_t opened = 0, most = 0, left = SLOTS;
+
+        for (size_t page = 0; page < PAGES; page++) seal_fill_add(&fills, page * 37 % (SLOTS + 1), SLOTS);
+        size_t sum = 0;
+        for (int fill = 0; fill < SEAL_FILLS; fill++) sum += fills.closed[fill];
+        assert_int_equal(sum, fills.sum);
+
+        struct seal_opening opening = seal_opening(&fills, excesses[i]);
+        for (size_t page = 0; page < PAGES; page++) {
+            size_t live = page * 37 % (SLOTS + 1);
+
+            if (seal_opens(&opening, live, SLOTS)) {
+                opened += SLOTS - live;
+                if (most < live) most = live;
+                assert_true(live < SLOTS);
+            }
+            else if (left > live) left = live;
+        }
+        if (excesses[i] < fills.sum) {
+            assert_in_range(opened, excesses[i], excesses[i] == 0 ? 0 : excesses[i] + SLOTS);
+            if (excesses[i] > 0) assert_true(most <= left + SLOTS / SEAL_FILLS + 1);
+        }
+        else assert_int_equal(opened, fills.sum);
+    }
+}
+
 static void
 test_survivors(void **state)
 {
@@ -104,6 +279,13 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mode),
         cmocka_unit_test(test_due),
+        cmocka_unit_test(test_budget_of_a_heap_that_churns),
+        cmocka_unit_test(test_budget_of_a_heap_that_grows),
+        cmocka_unit_test(test_budget_after_churning),
+        cmocka_unit_test(test_budget_of_any_heap),
+        cmocka_unit_test(test_budget_counts_to_the_end),
+        cmocka_unit_test(test_roomy),
+        cmocka_unit_test(test_opening),
         cmocka_unit_test(test_survivors),
         cmocka_unit_test(test_room),
         cmocka_unit_test(test_floor),
