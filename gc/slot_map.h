@@ -21,7 +21,7 @@
  * from writing live objects; this keeps it from writing dead ones.
  *
  * Entry points: slot_map_find and slot_map_set, slot_map_allocate and slot_map_free;
- * slot_map_has, slot_map_count and slot_map_count_word; slot_map_consistent.
+ * slot_map_has, slot_map_has_shared, slot_map_count and slot_map_count_word; slot_map_consistent.
  *
  * Who writes this memory after a fork: who allocates, the rows of pages made since; a
  * sweep, those in which something died.
@@ -41,6 +41,14 @@ static inline bool
 slot_map_has(const cow_bits_t *row, unsigned int slot)
 {
     return (row[slot / COW_BITS] >> slot % COW_BITS & 1) != 0;
+}
+
+/* The same where others may allocate and free slots of the row at the time: who sees an
+ * allocated slot sees its header blank, or what its owner has made of it. */
+static inline bool
+slot_map_has_shared(const cow_bits_t *row, unsigned int slot)
+{
+    return (__atomic_load_n(&row[slot / COW_BITS], __ATOMIC_ACQUIRE) >> slot % COW_BITS & 1) != 0;
 }
 
 /* How many bits are set in each byte of a word. (Compilers call a function to count bits where
@@ -86,12 +94,13 @@ slot_map_count(const cow_bits_t *row)
     return count;
 }
 
-/* Sets bits of one word. +shared+: others may change bits of the same word at the same time;
- * then nothing is lost, but the processor waits for all that it has to write. */
+/* Sets bits of one word. +shared+: others may read the word, or change other bits of it, at the
+ * same time; then nothing is lost, and all that was written before is seen with the bits, but
+ * the processor waits for all that it has to write. */
 static inline void
 slot_map_set(cow_bits_t *word, cow_bits_t bits, bool shared)
 {
-    if (shared) __atomic_fetch_or(word, bits, __ATOMIC_ACQUIRE);
+    if (shared) __atomic_fetch_or(word, bits, __ATOMIC_ACQ_REL);
     else *word |= bits;
 }
 
