@@ -208,6 +208,57 @@ class TestDuties < Minitest::Test
     end
   end
 
+  # The code that forks knows of no finalizer. So at a fork they run as they do between two
+  # instructions of it: without signals, locks and throws. On 6926173 each of the three failed always.
+  def finalizers_at_a_fork(setup, final, call = "forked")
+    ENVIRONMENTS.map do |env|
+      run_ruby(HEAP + <<~RUBY, env: env, options: ["-W0"], timeout: 60)
+        #{setup}
+        def final = proc { note(:final); #{final} }
+        def die = 10.times { ObjectSpace.define_finalizer(Object.new, final) }
+        Thread.new { die }.join
+        def forked
+          pid = fork { sleep(0.1); exit! }
+          Process.wait(pid)
+        end
+        #{call}
+        finish notes.join(" ")
+      RUBY
+    end
+  end
+
+  def test_a_finalizer_at_a_fork_waits_for_no_lock
+    setup = <<~RUBY
+      $lock, told = Mutex.new, Queue.new
+      Thread.new { $lock.synchronize { told << 1; sleep } }
+      told.pop
+    RUBY
+    finalizers_at_a_fork(setup, "$lock.synchronize { note(:locked) }").each do |out|
+      assert_operator out.scan("final").size, :>=, 10 - STRAY
+      refute_includes out, "locked"
+    end
+  end
+
+  def test_a_signal_in_a_finalizer_at_a_fork_is_the_parents
+    setup = 'trap(:USR1) { note("signal-#{Process.pid == $id}") }; $id = Process.pid; $sent = false'
+    finalizers_at_a_fork(setup, "$sent ||= Process.kill(:USR1, $$); sleep(0.01)").each do |out|
+      assert_equal ["signal-true"], out.split.grep(/signal/)
+    end
+    finalizers_at_a_fork("$sent = false", "$sent ||= Process.kill(:INT, $$); sleep(0.01)", "begin; forked; rescue Interrupt; note(:interrupted); end").each do |out|
+      assert_equal ["interrupted"], out.split.grep(/interrupted/)
+    end
+  end
+
+  def test_a_finalizer_at_a_fork_throws_to_nobody
+    finalizers_at_a_fork("", "throw :tag", "catch(:tag) { forked; note(:after) }").each do |out|
+      assert_includes out.split, "after"
+    end
+    # Where they run in the midst of the code, as by GC.start, pristine crashes.
+    finalizers_at_a_fork("$VERBOSE = false", "throw :tag", "catch(:tag) { GC.start; note(:after) }").each do |out|
+      assert_includes out.split, "after"
+    end
+  end
+
   # A second preparation of the heap that begins in the middle of a first one.
   def test_warmup_during_another_keeps_the_ratios
     needs_compaction
