@@ -51,6 +51,9 @@ module CowTest
   # of its own: memory that is counted is not the ruby's alone.
   ASAN = RbConfig::CONFIG["cflags"].include?("-fsanitize=address")
 
+  # Built with CRuby's assertions (make debug): where all takes several times as long.
+  ASSERTIONS = GC::OPTS.include?("RGENGC_CHECK_MODE")
+
   # How the ruby under test finds mark bits; nil where it is not ours.
   LOCATOR = GC::INTERNAL_CONSTANTS[:MARK_LOCATOR]&.to_s
 

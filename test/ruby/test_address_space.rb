@@ -124,7 +124,7 @@ class TestAddressSpace < Minitest::Test
     skip "malloc takes more at a time" if %w[alignoff binary linear].include?(LOCATOR)
     skip "the limit is Linux's" unless File.readable?("/proc/self/status")
     skip "AddressSanitizer needs terabytes of addresses" if ASAN
-    skip "assertions take memory" if GC::OPTS.include?("RGENGC_CHECK_MODE")
+    skip "assertions take memory" if ASSERTIONS
 
     [100, 120, 140, 160, 200, 300].each do |megabytes|
       start, thousands = held(megabytes * 1_000_000)

@@ -716,7 +716,7 @@ class TestSeal < Minitest::Test
         random = Random.new(1)
         pids = []
         reap = ->(pid) { Process.kill(:KILL, pid); Process.wait(pid) }
-        slots = Array.new(80) do |round|
+        slots = Array.new(#{rounds = ASSERTIONS ? 40 : 80}) do |round|
           #{forks}
           churn(kept, random: random)
           GC.stat(:heap_available_slots)
@@ -725,7 +725,7 @@ class TestSeal < Minitest::Test
         accounted if GC.stat(:seal_count) > 0
         verify
         kept.each_with_index { |item, i| raise "lost" unless i.even? ? item.value == i : item == "string number \#{i}" }
-        puts slots.last(40).sum / 40
+        puts slots.last(#{rounds / 2}).sum / #{rounds / 2}
       RUBY
       sealed, open = [{}, OFF].map { |env| numbers(run_ruby(PARENT + script, env: env, timeout: 300)).first }
       assert_operator sealed, :<=, open * 1.15, "slots"
@@ -813,8 +813,8 @@ class TestSeal < Minitest::Test
   { "" => {}, "_that_compacts" => { "RUBY_GC_FORK_COMPACT" => "1" }, "_that_blanks" => { "RUBY_GC_SWEEP" => "normalsweep" } }.each do |name, env|
     define_method(:"test_a_fork#{name}_in_a_walk_of_the_heap") do
       needs_compaction if name == "_that_compacts"
-      run_ruby(PARENT + <<~'RUBY', env: env, timeout: 300)
-        kept = big(200_000)
+      run_ruby(PARENT + <<~'RUBY', ASSERTIONS ? 80_000 : 200_000, env: env, timeout: 300)
+        kept = big(Integer(ARGV[0]))
         kept.each_index { |i| kept[i] = nil if i % 7 == 0 } # holes
         walk = lambda do |*forks, step|
           seen = Array.new(kept.size)
@@ -840,8 +840,8 @@ class TestSeal < Minitest::Test
           exit!(true) if child
         end
         # what dies meanwhile empties pages and opens sealed ones
-        doomed = big(150_000)
-        walk[1, 1_000, 50_000, proc { more = big(100_000); doomed.pop(40_000); GC.start; kept.concat(more.grep(String)) }]
+        doomed = big(kept.size * 3 / 4)
+        walk[1, 1_000, 50_000, proc { more = big(kept.size / 2); doomed.pop(kept.size / 5); GC.start; kept.concat(more.grep(String)) }]
         in_child { walk[5, 500, proc { GC.start }] }
       RUBY
     end

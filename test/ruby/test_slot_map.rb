@@ -81,7 +81,7 @@ class TestSlotMap < Minitest::Test
 
   # Nor are they read: a collection gets by without an OS page that is full of them.
   def test_objects_that_die_are_not_read
-    skip "assertions read objects" if GC::OPTS.include?("RGENGC_CHECK_MODE")
+    skip "assertions read objects" if ASSERTIONS
     skip "AddressSanitizer must be told of each" if ASAN
     skip "the object is read to find its bits" unless %w[arena binary linear].include?(LOCATOR)
 

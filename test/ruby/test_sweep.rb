@@ -126,4 +126,19 @@ class TestSweep < Minitest::Test
     pages, written = numbers(out)
     assert_operator written, :>, pages * 0.9
   end
+
+  # Each collection is a full one, and what is free stands in the pool of the next marking. With 0 and
+  # 0.5 each start without gems ended with "cannot create a new page" on 6926173.
+  def test_a_heap_whose_free_slots_are_pooled
+    %w[0 0.5 0.9].product([[], ["--disable-gems"]]) do |factor, options|
+      out = run_ruby(<<~'RUBY', env: { "RUBY_GC_HEAP_OLDOBJECT_LIMIT_FACTOR" => factor }, options: options)
+        kept = Array.new(100_000) { |i| [i] }
+        GC.start
+        kept << Array.new(200_000) { [1] }
+        GC.verify_internal_consistency
+        puts kept.size
+      RUBY
+      assert_equal [100_001], numbers(out)
+    end
+  end
 end
