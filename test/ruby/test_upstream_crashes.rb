@@ -305,4 +305,142 @@ class TestUpstreamCrashes < Minitest::Test
       end
     RUBY
   end
+
+  # Bug #22181. The number of the label must meet the code of the instruction.
+  def test_branch_before_a_label_with_the_number_of_an_instruction
+    run_tried(<<~'RUBY')
+      ["(a || b) in ^(Integer('1') rescue 2)", "(a && b) in ^(Integer('1') rescue 2)", "(a&.b) in ^(Integer('1') rescue 2)"].each do |test|
+        # Each line before it takes a label.
+        (40..100).each { |lines| eval("->(a, b) do\n#{"x = a && b\n" * lines}#{test}\nend") }
+      end
+    RUBY
+  end
+
+  # Bug #21996
+  def test_inspect_that_removes_instance_variables
+    run_tried(<<~'RUBY')
+      def filled(object, value)
+        20.times { |i| object.instance_variable_set("@a#{i}", value) }
+        object
+      end
+
+      def emptied(object)
+        object.instance_variables.each { |name| object.remove_instance_variable(name) }
+        GC.start
+        Array.new(100) { "x" * 100 }
+      end
+      object = Object.new
+      value = with(:inspect) { emptied(object); "it" }
+      same 20, filled(object, value).inspect.scan("it").size
+      [Object.new, +"string"].each do |object|
+        value = Class.new do
+          define_method(:marshal_dump) { emptied(object); 1 }
+        end.new
+        Value = value.class
+        filled(object, value)
+        Marshal.dump(object)
+        Object.send(:remove_const, :Value)
+      end
+    RUBY
+  end
+
+  # Prism's issue 3740
+  def test_block_with_an_implicit_parameter_in_what_is_no_assignment
+    run_tried(<<~'RUBY')
+      ["a{|1|.=it}", "a{|1|.=[1, it]}", "a{.=_1}", "a{|x|.=_1 + _2}"].each { |code| must_raise(SyntaxError) { eval(code) } }
+      same 4, eval("[1].sum { it + 3 }")
+    RUBY
+  end
+
+  # Prism's issues 3497 and 3751
+  def test_strings_beside_what_is_no_string
+    run_tried(<<~'RUBY')
+      ["<<`EOC` \"bar\"\necho foo\nEOC\n", "case    in el\"\"Q !\"\"\"\#{in el\"\":Q"].each { |code| must_raise(SyntaxError) { eval(code) } }
+      same "a1b", eval("<<A \"1b\"\na\nA\n").delete("\n")
+    RUBY
+  end
+
+  # Bug #21460
+  def test_call_in_a_pattern
+    run_tried(<<~'RUBY')
+      ["1 => -1**2", "case 1\nin -1**2\nend", "1 in [-1**2]"].each { |code| must_raise(SyntaxError) { eval(code) } }
+      same true, eval("-1 in -1")
+      same true, eval("1 in -1..2")
+    RUBY
+  end
+
+  # Pull request 18841
+  def test_settings_of_tcp_socket_that_are_no_hashes
+    run_tried(<<~'RUBY')
+      require "socket"
+      server = TCPServer.new("localhost", 0)
+      [{ delay: 1 }, { error: 1 }, { delay: "x", error: [] }].each do |settings|
+        TCPSocket.new("localhost", server.local_address.ip_port, test_mode_settings: settings).close
+      rescue SystemCallError, SocketError
+        nil
+      end
+    RUBY
+  end
+
+  # No number of upstream's is known to us.
+  def test_io_buffer_that_a_block_resizes
+    needs_malloc_checks
+    run_tried(<<~'RUBY')
+      %i[each each_byte].each do |name|
+        buffer = IO::Buffer.new(4 << 20)
+        count = 0
+        must_raise(ArgumentError) { buffer.public_send(name, *(:u8 if name == :each)) { count += 1; buffer.resize(64) } }
+        same 64, count
+        buffer = IO::Buffer.new(4 << 20)
+        must_raise(IO::Buffer::AllocationError) { buffer.public_send(name, *(:u8 if name == :each)) { buffer.free } }
+      end
+    RUBY
+  end
+
+  # No number of upstream's is known to us.
+  def test_encode_of_a_string_that_its_fallback_empties
+    needs_malloc_checks
+    run_tried(<<~'RUBY')
+      string = "\u{1F600}" * 100_000
+      same "?" * 100_000, string.encode("EUC-JP", fallback: ->(_) { string.clear; "?" }).encode("UTF-8")
+      string = "\u{1F600}" * 100_000
+      string.encode!("EUC-JP", fallback: ->(_) { string.clear; "?" })
+      same "?" * 100_000, string.encode("UTF-8")
+    RUBY
+  end
+
+  # Bugs #20255, #20267 and #20271
+  def test_objects_that_are_moved_to_another_ractor
+    run_tried(<<~'RUBY')
+      Many = Struct.new(:a, :b, :c, :d, :e, :f)
+      class Plain
+        def initialize = 8.times { |i| instance_variable_set("@a#{i}", "value #{i}" * 20) }
+        def values = instance_variables.map { |name| instance_variable_get(name) }
+      end
+      echo = Ractor.new { loop { Ractor.yield(Ractor.receive, move: true) } }
+      there_and_back = lambda do |object|
+        echo.send(object, move: true)
+        got = echo.take
+        GC.start
+        Array.new(1000) { "x" * 100 }
+        must_raise(Ractor::MovedError) { object.inspect }
+        got
+      end
+      values = Plain.new.values
+      [-> { { a: 1, b: "c" * 200, c: [1] } }, -> { Array.new(40) { |i| "s#{i}" } }, -> { [1, [2, [3, "x" * 50]]] },
+       -> { "embedded" * 10 }, -> { Many.new(1, "2" * 100, [3], 4, 5, { 6 => 7 }) }, -> { Array.new(30) { |i| [i.to_s, i] }.to_h },
+       -> { (1..100).to_a[3, 90] }, -> { ("x" * 1000)[10..] }].each do |make|
+        20.times { same make[], there_and_back[make[]] }
+      end
+      20.times do
+        same values, there_and_back[Plain.new].values
+        same ["bc", "c"], there_and_back["abcd".match(/b(.)/)].to_a
+        string = +"with"
+        string.instance_variable_set(:@more, ["it"])
+        same ["it"], there_and_back[string].instance_variable_get(:@more)
+      end
+      GC.start
+      GC.verify_internal_consistency
+    RUBY
+  end
 end
