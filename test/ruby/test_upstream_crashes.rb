@@ -392,7 +392,7 @@ class TestUpstreamCrashes < Minitest::Test
         must_raise(ArgumentError) { buffer.public_send(name, *(:U8 if name == :each)) { count += 1; buffer.resize(64) } }
         same 64, count
         buffer = IO::Buffer.new(4 << 20)
-        must_raise(IO::Buffer::AllocationError) { buffer.public_send(name, *(:U8 if name == :each)) { buffer.free } }
+        must_raise(StandardError) { buffer.public_send(name, *(:U8 if name == :each)) { buffer.free } }
       end
     RUBY
   end
