@@ -97,6 +97,21 @@ class TestUpstreamCrashes < Minitest::Test
     RUBY
   end
 
+  # Bug #21304
+  def test_hash_of_an_array_that_an_element_empties
+    needs_malloc_checks
+    run_tried(<<~'RUBY')
+      array = (1..100_000).to_a
+      array[1] = with(:hash) { array.clear; GC.start; 1 }
+      array.hash
+      same [], array
+      same [1, [2, "x"]].hash, [1, [2, "x"]].hash
+      same({ [1, 2] => 3 }, { [1, 2] => 3 }.merge({ [1, 2] => 3 }))
+      one, two = 1, "two"
+      same [one, two].hash, Array.new([one, two]).hash
+    RUBY
+  end
+
   # Pull request 18931
   def test_format_with_an_array_that_to_s_empties
     run_tried(<<~'RUBY')
