@@ -97,6 +97,21 @@ class TestUpstreamCrashes < Minitest::Test
     RUBY
   end
 
+  # Bug #21304
+  def test_hash_of_an_array_that_an_element_empties
+    needs_malloc_checks
+    run_tried(<<~'RUBY')
+      array = (1..100_000).to_a
+      array[1] = with(:hash) { array.clear; GC.start; 1 }
+      array.hash
+      same [], array
+      same [1, [2, "x"]].hash, [1, [2, "x"]].hash
+      same({ [1, 2] => 3 }, { [1, 2] => 3 }.merge({ [1, 2] => 3 }))
+      one, two = 1, "two"
+      same [one, two].hash, Array.new([one, two]).hash
+    RUBY
+  end
+
   # Pull request 18931
   def test_format_with_an_array_that_to_s_empties
     run_tried(<<~'RUBY')
@@ -338,7 +353,7 @@ class TestUpstreamCrashes < Minitest::Test
         end.new
         Value = value.class
         filled(object, value)
-        Marshal.dump(object)
+        must_raise(RuntimeError) { Marshal.dump(object) }
         Object.send(:remove_const, :Value)
       end
     RUBY
@@ -389,10 +404,10 @@ class TestUpstreamCrashes < Minitest::Test
       %i[each each_byte].each do |name|
         buffer = IO::Buffer.new(4 << 20)
         count = 0
-        must_raise(ArgumentError) { buffer.public_send(name, *(:u8 if name == :each)) { count += 1; buffer.resize(64) } }
+        must_raise(ArgumentError) { buffer.public_send(name, *(:U8 if name == :each)) { count += 1; buffer.resize(64) } }
         same 64, count
         buffer = IO::Buffer.new(4 << 20)
-        must_raise(IO::Buffer::AllocationError) { buffer.public_send(name, *(:u8 if name == :each)) { buffer.free } }
+        must_raise(StandardError) { buffer.public_send(name, *(:U8 if name == :each)) { buffer.free } }
       end
     RUBY
   end
