@@ -202,6 +202,35 @@ class TestUpstreamYJIT < Minitest::Test
     RUBY
   end
 
+  # The second caller returns to code that was invalidated while it was away, and goes on in the
+  # interpreter. (Compiled code there is code that a dead block leads to.)
+  def test_no_code_is_compiled_for_an_invalidated_block
+    out = run_yjit(<<~'RUBY')
+      def compiled = RubyVM::YJIT.runtime_stats[:compiled_block_count]
+
+      def called
+        Object.define_method(:called) { nil } if $redefine
+        $before = compiled
+      end
+
+      def first
+        called
+        compiled
+      end
+
+      def second
+        called
+        $after = compiled
+      end
+
+      5.times { first }
+      $redefine = true
+      second
+      p $after - $before
+    RUBY
+    assert_equal "0\n", out
+  end
+
   # Kernel's methods have another place when the prelude has run.
   def test_prelude_that_prepends_to_kernel
     skip "no YJIT in this build" unless defined?(RubyVM::YJIT)
