@@ -256,12 +256,4 @@ class TestUpstreamYJIT < Minitest::Test
       raise "select" unless list.select { _1 > 1 } == [2, 3]
     RUBY
   end
-
-  def test_dump_of_instructions
-    out = run_yjit(<<~'RUBY', "--yjit-dump-insns")
-      def keyword(key:) = { key: }[:key]
-      3.times { raise unless keyword(key: 1) == 1 }
-    RUBY
-    assert_match(/^executing /, out)
-  end
 end
