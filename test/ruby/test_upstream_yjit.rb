@@ -34,17 +34,15 @@ class TestUpstreamYJIT < Minitest::Test
     RUBY
   end
 
-  # The script stands in no method, so that a "ruby -e" is what is needed.
   def test_no_block_is_given_outside_of_a_method
     out = run_yjit(<<~'RUBY')
-      given = [defined?(yield), block_given?]
-      1.times { given << defined?(yield) << block_given? }
+      $given = [defined?(yield), block_given?]
+      1.times { $given << defined?(yield) << block_given? }
       class << self
-        GIVEN = [defined?(yield), block_given?]
+        $given << defined?(yield) << block_given?
       end
       def with_and_without = [defined?(yield), block_given?, [1].map { block_given? }]
-      given.concat(GIVEN)
-      p given.any?, with_and_without {}, with_and_without
+      p $given.any?, with_and_without {}, with_and_without
     RUBY
     assert_equal <<~OUT, out
       false
