@@ -7,7 +7,7 @@ require_relative "../helper"
 class TestRactors < Minitest::Test
   include CowTest
 
-  # Ractors that allocate until they are told to stop; and what they have in common.
+  # busy: Ractors that allocate while the block runs.
   BUSY = <<~'RUBY'
     def busy(count)
       pipes = Array.new(count) { IO.pipe }
@@ -118,7 +118,7 @@ class TestRactors < Minitest::Test
     RUBY
   end
 
-  # Nobody walks any more where only another thread did: what dies is not written then.
+  # In the child the other thread does not go on with its walk, so marking goes on in steps again.
   def test_a_child_of_another_threads_walk
     out = run_ruby(<<~'RUBY')
       inside = Queue.new
@@ -134,6 +134,32 @@ class TestRactors < Minitest::Test
       Process.wait(pid)
     RUBY
     assert_equal ["at once", "steps"], out.split("\n")
+  end
+
+  # The thread's own walk goes on in its child, also when all objects have moved.
+  def test_a_fork_in_a_walk_after_compaction
+    needs_compaction
+    out = run_ruby(<<~'RUBY', timeout: 300)
+      parent = Process.pid
+      seen = 0
+      Thread.new do
+        ObjectSpace.each_object(Class) do
+          seen += 1
+          next unless seen == 3
+
+          GC.verify_compaction_references(expand_heap: true, toward: :empty)
+          pid = fork
+          if pid
+            Process.wait(pid)
+            $?.success? or raise $?.inspect
+          end
+        end
+        GC.verify_internal_consistency
+        exit!(seen > 100) if Process.pid != parent
+      end.join
+      puts seen > 100 ? 1 : 0
+    RUBY
+    assert_equal [1], numbers(out)
   end
 
   # 5 of 5 runs.
