@@ -57,6 +57,9 @@ module CowTest
   # How the ruby under test finds mark bits; nil where it is not ours.
   LOCATOR = GC::INTERNAL_CONSTANTS[:MARK_LOCATOR]&.to_s
 
+  # Ruby source for scripts: the slots of all heap pages, also those that a seal keeps closed.
+  ALL_SLOTS = "def all_slots = GC.stat.values_at(:heap_available_slots, :closed_slots).sum\n"
+
   # The whole numbers that a script printed.
   def numbers(out)
     out.split.map { |word| Integer(word) }

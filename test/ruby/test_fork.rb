@@ -58,7 +58,13 @@ class TestFork < Minitest::Test
     out = run_ruby(IN_CHILD + <<~'RUBY', options: ["-W0"])
       20.times { Ractor.new { loop { 1_000.times(&:to_s) } } }
       sleep 0.3
-      switches = -> { Dir["/proc/self/task/*/status"].sum { |file| File.read(file)[/^voluntary_ctxt_switches:\s*(\d+)/, 1].to_i } }
+      switches = lambda do
+        Dir["/proc/self/task/*/status"].sum do |file|
+          File.read(file)[/^voluntary_ctxt_switches:\s*(\d+)/, 1].to_i
+        rescue SystemCallError # the thread has ended meanwhile
+          0
+        end
+      end
       in_child do
         Thread.new {}.join
         before = switches.call

@@ -247,9 +247,11 @@ class TestRactors < Minitest::Test
   # What is allocated without flags is no object until its caller has stored them, and no barrier
   # protects it then. 100 of 100 lost that at a sweep.
   def test_a_slot_without_flags_at_a_sweep
+    skip "CRuby's assertions forbid a slot without flags" if ASSERTIONS
+
     out = run_ruby(<<~'RUBY')
       require "fiddle"
-      newobj = Fiddle::Function.new(Fiddle.dlopen(nil)["rb_wb_unprotected_newobj_of"], [Fiddle::TYPE_UINTPTR_T] * 3, Fiddle::TYPE_UINTPTR_T)
+      newobj = Fiddle::Function.new(Fiddle.dlopen(nil)["rb_wb_unprotected_newobj_of"], [Fiddle::TYPE_UINTPTR_T] * 3, Fiddle::TYPE_UINTPTR_T, need_gvl: true)
       slots = Array.new(100) { newobj.call(0, 0, 40) }
       GC.start
       # As OBJSETUP does: flags and class. A value of Ruby for the address is an object from now on.

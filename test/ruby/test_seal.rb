@@ -7,7 +7,7 @@ class TestSeal < Minitest::Test
   include CowTest
 
   # A parent of some 1,000,000 live slots that has called nothing.
-  PARENT = IN_CHILD + PRIVATE_DIRTY + <<~'RUBY'
+  PARENT = IN_CHILD + PRIVATE_DIRTY + ALL_SLOTS + <<~'RUBY'
     Item = Struct.new(:value)
     def big(size = 400_000)
       Array.new(size) { |i| i.even? ? Item.new(i) : "string number #{i}" }
@@ -222,11 +222,11 @@ class TestSeal < Minitest::Test
         kept.clear
         GC.start
         puts live - GC.stat(:heap_live_slots)
-        slots = GC.stat(:heap_available_slots)
+        slots = all_slots
         kept = big(300_000)
         GC.start
         verify
-        puts GC.stat(:heap_available_slots) - slots
+        puts all_slots - slots
       end
     RUBY
     dead, grown = numbers(out)
@@ -503,7 +503,7 @@ class TestSeal < Minitest::Test
           GC.start
           verify
           stat = GC.stat
-          raise stat.inspect if stat[:closed_slots] > (stat[:sealed_slots] - stat[:closed_slots]) * 7 + stat[:heap_available_slots] / 4
+          raise stat.inspect if stat[:closed_slots] > (stat[:sealed_slots] - stat[:closed_slots]) * 7 + all_slots / 4
           heaps = GC.stat_heap.values
           %i[sealed_pages sealed_slots closed_slots].each { |key| raise key.inspect unless heaps.sum { |heap| heap[key] } == stat[key] }
           raise "nothing is sealed" if round.zero? && stat[:sealed_slots] < 400_000
@@ -527,9 +527,9 @@ class TestSeal < Minitest::Test
     out = run_ruby(PARENT + <<~'RUBY')
       kept = big(800_000)
       in_child {}
-      before = GC.stat(:heap_available_slots)
+      before = all_slots
       2_000_000.times { Object.new }
-      puts GC.stat(:heap_available_slots) - before
+      puts all_slots - before
       kept.size
     RUBY
     assert_operator numbers(out).first, :<=, 4 * 49_152, "slots, of 2,000,000 that were made"
@@ -648,11 +648,17 @@ class TestSeal < Minitest::Test
       GC.stat(:seal_count) > before
     end
 
-    # Each slot is one of these.
+    # Each slot is one of these, and upstream's sums hold.
     def accounted
       stat = GC.stat
-      sum = stat.values_at(:heap_live_slots, :heap_free_slots, :heap_final_slots, :closed_slots).sum
+      sum = stat.values_at(:heap_live_slots, :heap_free_slots, :heap_final_slots).sum
       raise stat.inspect unless sum == stat[:heap_available_slots]
+      stat, count, heaps = 2.times.map { [GC.stat, ObjectSpace.count_objects, GC.stat_heap.values] }.last
+      raise stat.inspect unless count[:TOTAL] == stat[:heap_available_slots]
+      raise count.inspect unless count[:TOTAL] == count.except(:TOTAL).values.sum
+      raise heaps.inspect unless heaps.sum { |heap| heap[:heap_eden_slots] } == stat[:heap_available_slots]
+      pages = GC::INTERNAL_CONSTANTS[:HEAP_PAGE_SIZE]
+      raise heaps.inspect unless heaps.all? { |heap| (heap[:heap_eden_slots] + heap[:closed_slots]) * heap[:slot_size] <= heap[:heap_eden_pages] * pages }
       stat
     end
   RUBY
@@ -719,7 +725,7 @@ class TestSeal < Minitest::Test
         slots = Array.new(#{rounds = ASSERTIONS ? 40 : 80}) do |round|
           #{forks}
           churn(kept, random: random)
-          GC.stat(:heap_available_slots)
+          all_slots
         end
         pids.each(&reap)
         accounted if GC.stat(:seal_count) > 0
