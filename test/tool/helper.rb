@@ -4,6 +4,7 @@ require "minitest/autorun"
 require "digest"
 require "fileutils"
 require "open3"
+require "timeout"
 require "tmpdir"
 
 # A small repository of the shape of ours: the real tools, a source of a few

@@ -152,6 +152,26 @@ class TestCheck < Minitest::Test
     assert_equal({ "servers as a whole" => "failed" }, servers_outcome([], "benchmark/run-servers: no wrk\n", exit_status(false)).tests)
   end
 
+  def test_stages_run_beside_each_other_where_they_leave_a_processor_idle
+    log = Queue.new
+    together = Queue.new
+    in_lanes(%w[lint btest all spec benchmark], 2) do |stage|
+      log << stage
+      next unless %w[benchmark spec].include?(stage)
+
+      together << stage
+      Timeout.timeout(60) { sleep 0.01 until together.size == 2 } # ends only if both are there
+    end
+    order = Array.new(log.size) { log.pop }
+    assert_equal %w[lint all], order.first(2)
+    assert_equal %w[benchmark spec], order[2, 2].sort
+    assert_equal %w[btest], order.drop(4)
+    assert_raises(KeyError) { in_lanes(%w[spec btest], 2) { |stage| raise KeyError if stage == "spec" } }
+    done = []
+    in_lanes(%w[spec all btest], 1) { |stage| done << stage }
+    assert_equal %w[all spec btest], done
+  end
+
   def test_unknown_stage_and_option
     _, err, status = Open3.capture3("ruby", File.join(ToolTest::TOP, "tool/check"), "--only", "nonsense")
     refute status.success?
