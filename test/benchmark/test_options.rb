@@ -57,7 +57,7 @@ class TestOptions < Minitest::Test
   def test_list_and_help
     out, _, status = command("run", "--list")
     assert_predicate status, :success?
-    assert_equal %w[fork_gc fork_requests fork_exit call_caches skk job_threads job_forks gc sweep instructions marking programs programs_yjit programs_instructions], out.lines.map { |line| line.split.first }
+    assert_equal %w[fork_gc fork_requests fork_exit call_caches parent_slots skk job_threads job_forks gc sweep instructions marking programs programs_yjit programs_instructions], out.lines.map { |line| line.split.first }
     out, _, status = command("run", "--help")
     assert_predicate status, :success?
     assert_includes out, "--ruby NAME=PATH"

@@ -1,0 +1,29 @@
+# frozen_string_literal: true
+
+class ParentSlots < Benchmark
+  SUMMARY = "a parent that forks once and then makes nothing but temporaries; the mean over parents of many sizes, " \
+            "as how many slots one has depends on where its size falls between two steps of the heap"
+  SYNTHETIC = true
+  METRICS = [
+    Metric.new(key: :slots, title: "slots of the parent", unit: "thousands", better: :less, digits: 0),
+    Metric.new(key: :resident, title: "resident memory of the parent", unit: "MB", better: :less, digits: 1),
+    Metric.new(key: :gc_time, title: "GC time of the parent after the fork", unit: "ms", better: :less, digits: 0)
+  ].freeze
+  # Arrays that the parent keeps, each with a string.
+  SIZES = (60_000..400_000).step(20_000).to_a.freeze
+  MADE = 60_000
+  ROUNDS = 120
+
+  def cases
+    sizes = quick? ? SIZES.first(2) : SIZES
+    [Case.new(label: "#{sizes.size} sizes", arguments: [MADE, quick? ? 5 : ROUNDS], needs: 300)]
+  end
+
+  def measure(build, kase)
+    sizes = quick? ? SIZES.first(2) : SIZES
+    runs = sizes.map { |size| Measured.run(build, "parent_slots", size, *kase.arguments) }
+    mean = ->(figures) { figures.sum.fdiv(figures.size) }
+    Outcome.new(values: { slots: mean.call(runs.map { |run| run.result["slots"] }) / 1000, resident: mb(mean.call(runs.map { |run| run.looks["end"].parent["Rss"] })),
+                          gc_time: mean.call(runs.map { |run| run.result["gc"]["time"] }) }, raw: runs.map { |run| raw(run) })
+  end
+end
