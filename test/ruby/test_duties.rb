@@ -177,6 +177,29 @@ class TestDuties < Minitest::Test
     RUBY
   end
 
+  # An extension may open late what it holds: its data has another type from then on. On 9ca8644 the
+  # child that is forked after that leaves it in 3 of 3 runs.
+  def test_child_frees_what_has_got_a_type_with_a_free_function_after_a_fork
+    assert_equal "false", things_left(<<~'RUBY')
+      word = Fiddle::TYPE_UINTPTR_T
+      wrap = Fiddle::Function.new(Fiddle.dlopen(nil)["rb_data_typed_object_wrap"], [word] * 3, word, need_gvl: true)
+      text = ->(string) { Fiddle.malloc(string.bytesize + 1).tap { |place| Fiddle::Pointer.new(place)[0, string.bytesize + 1] = "#{string}\0" } }
+      # rb_data_type_t: its name, the functions (the second is free), parent, data and flags.
+      type = ->(free) { Fiddle.malloc(72).tap { |place| Fiddle::Pointer.new(place)[0, 72] = [text["late"], 0, free, *[0] * 6].pack("Q9") } }
+      path = "#{$log}.late"
+      File.write(path, "")
+      idle = type[0]
+      klass = Fiddle.dlwrap($class = Class.new)
+      many = Array.new(4_000) { wrap.call(klass, text[path], idle).then { |object| Fiddle.dlunwrap(object) } }
+      $late = many[2_000] # on a page where nothing else has a duty
+      Process.wait(fork { exit! }) # seals
+      raise "nothing is sealed" if GC.stat(:sealed_slots).zero?
+      Fiddle::Pointer.new(Fiddle.dlwrap($late))[16, 8] = [type[UNLINK.to_i]].pack("Q")
+      Process.wait(fork { exit })
+      finish File.exist?(path)
+    RUBY
+  end
+
   # As with upstream, each process that ends calls it: two processes, two calls.
   def test_each_process_calls_a_free_function_once
     needs_fiddle

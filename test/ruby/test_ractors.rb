@@ -136,6 +136,51 @@ class TestRactors < Minitest::Test
     assert_equal ["at once", "steps"], out.split("\n")
   end
 
+  # A walk whose Fiber nobody resumes never ends. It must not hold the pages of what dies: on
+  # 9ca8644 no page left its heap any more (2 of 2 runs).
+  def test_a_walk_that_is_left_holds_no_pages
+    out = run_ruby(<<~'RUBY')
+      def leave(depth) = depth.zero? ? (ObjectSpace.each_object(Module).next; nil) : leave(depth - 1)
+      leave(30)
+      2.times { GC.start }
+      strings = Array.new(500_000) { |i| "string #{i}" }
+      puts GC.stat(:heap_eden_pages)
+      strings = nil
+      4.times { GC.start }
+      puts GC.stat(:heap_eden_pages)
+      GC.verify_internal_consistency
+    RUBY
+    full, left = numbers(out)
+    assert_operator left, :<=, full / 2, "pages of heaps, of #{full}"
+  end
+
+  # What a walk has not reached yet may die, and its pages be used for other objects or given
+  # back; the page that it is at stays.
+  def test_pages_that_go_during_a_walk
+    run_ruby(<<~'RUBY', timeout: 300)
+      walk = lambda do |depth|
+        strings = Array.new(100_000) { |i| "string #{i}" }
+        seen = 0
+        ObjectSpace.each_object(String) do |string|
+          raise string.class.name unless string.is_a?(String)
+          seen += 1
+          next unless [1, 5_000].include?(seen)
+
+          strings.clear
+          4.times { GC.start }
+          Array.new(30_000) { |i| [i] * 20 }
+          GC.verify_internal_consistency if seen == 1
+          walk[depth - 1] if depth > 0
+        end
+        raise "too few" if seen < 1_000
+        raise "lost" unless ObjectSpace.each_object(Class).include?(Process::Status)
+      end
+      walk[1]
+      Process.wait(fork { walk[1]; exit!(0) })
+      raise $?.inspect unless $?.success?
+    RUBY
+  end
+
   # The thread's own walk goes on in its child, also when all objects have moved.
   def test_a_fork_in_a_walk_after_compaction
     needs_compaction
