@@ -247,6 +247,25 @@ class TestWarmup < Minitest::Test
     RUBY
   end
 
+  # A collection that compacts where all pages are sealed has nothing to sweep, and ends
+  # nevertheless. In the build with assertions 9ca8644 aborts in each of 6 runs.
+  def test_compacting_where_all_is_sealed
+    run_ruby(IN_CHILD + <<~'RUBY', timeout: 300)
+      kept = Array.new(70_000) { |i| [i] }
+      GC.auto_compact = true
+      collect = lambda do
+        3.times { Process.warmup; 2.times { GC.start } }
+        GC.start(immediate_mark: false, immediate_sweep: false)
+        GC.start
+        GC.verify_internal_consistency
+        raise GC.latest_gc_info.inspect unless GC.latest_gc_info(:state) == :none
+      end
+      in_child { collect.call; in_child(&collect) }
+      collect.call
+      raise "lost" unless kept.each_with_index.all? { |(value), i| value == i }
+    RUBY
+  end
+
   def test_in_a_thread_and_with_the_collector_off
     run_ruby(SOUND + <<~'RUBY')
       nodes = web
