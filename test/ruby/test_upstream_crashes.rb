@@ -458,4 +458,36 @@ class TestUpstreamCrashes < Minitest::Test
       GC.verify_internal_consistency
     RUBY
   end
+
+  # Bug #21832. Both compilers make the same of it; wrong arguments for the first, and a
+  # segmentation fault for the others.
+  def test_bug_21832_splat_before_forwarded_arguments
+    script = <<~'RUBY'
+      def all(*list, **names, &block) = [list, names, block&.call]
+      def after_a_splat(a, ...) = all(*a, ...)
+      def after_a_splat_and_more(a, b = 2, ...) = all(*a, b, ...)
+      def after_two_splats(a, b, ...) = all(*a, *b, ...)
+      def around(...) = all(1, *[2], 3, ...)
+      def twice(...) = [all(*[1], ...), all(...)]
+      class Under; def call(*list, **names) = [list, names]; end
+      class Over < Under; def call(...) = super(*[9], 8, ...); end
+      3.times do
+        p after_a_splat([1, 2], 3, k: 4) { 5 }, after_a_splat([1, 2])
+        p after_a_splat_and_more([7], 8, 9, q: 1), after_a_splat_and_more([7])
+        p after_two_splats([1], [2, 3], 4, k: 5), around(4, z: 1), around { 2 }, twice(5), Over.new.call(1, x: 2)
+      end
+    RUBY
+    expected = <<~'OUT' * 3
+      [[1, 2, 3], {k: 4}, 5]
+      [[1, 2], {}, nil]
+      [[7, 8, 9], {q: 1}, nil]
+      [[7, 2], {}, nil]
+      [[1, 2, 3, 4], {k: 5}, nil]
+      [[1, 2, 3, 4], {z: 1}, nil]
+      [[1, 2, 3], {}, 2]
+      [[[1, 5], {}, nil], [[5], {}, nil]]
+      [[9, 8, 1], {x: 2}]
+    OUT
+    assert_equal expected, run_ruby(script)
+  end
 end
