@@ -15,15 +15,17 @@ class ParentSlots < Benchmark
   ROUNDS = 120
 
   def cases
-    sizes = quick? ? SIZES.first(2) : SIZES
     [Case.new(label: "#{sizes.size} sizes", arguments: [MADE, quick? ? 5 : ROUNDS], needs: 300)]
   end
 
   def measure(build, kase)
-    sizes = quick? ? SIZES.first(2) : SIZES
     runs = sizes.map { |size| Measured.run(build, "parent_slots", size, *kase.arguments) }
     mean = ->(figures) { figures.sum.fdiv(figures.size) }
     Outcome.new(values: { slots: mean.call(runs.map { |run| run.result["slots"] }) / 1000, resident: mb(mean.call(runs.map { |run| run.looks["end"].parent["Rss"] })),
                           gc_time: mean.call(runs.map { |run| run.result["gc"]["time"] }) }, raw: runs.map { |run| raw(run) })
   end
+
+  private
+
+  def sizes = quick? ? SIZES.first(2) : SIZES
 end

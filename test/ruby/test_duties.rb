@@ -286,7 +286,7 @@ class TestDuties < Minitest::Test
   def test_warmup_during_another_keeps_the_ratios
     needs_compaction
     slots = [false, true].map do |both|
-      run_ruby(HEAP + <<~RUBY).to_i
+      run_ruby(HEAP + ALL_SLOTS + <<~RUBY).to_i
         queue, done = Queue.new, Queue.new
         def die(queue, done) = ObjectSpace.define_finalizer(Object.new, proc { queue << 1; done.pop })
         Thread.new { die(queue, done) }.join
@@ -305,7 +305,7 @@ class TestDuties < Minitest::Test
         Array.new(400_000) { |i| [i] }.clear
         GC.start
         GC.start
-        finish GC.stat.values_at(:heap_available_slots, :closed_slots).sum
+        finish all_slots
       RUBY
     end
     assert_in_delta(*slots, slots.first / 10, "slots that the heap keeps")
