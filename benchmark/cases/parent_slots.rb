@@ -15,17 +15,20 @@ class ParentSlots < Benchmark
   ROUNDS = 120
 
   def cases
-    [Case.new(label: "#{sizes.size} sizes", arguments: [MADE, quick? ? 5 : ROUNDS], needs: 300)]
+    [Case.new(label: "mean of #{sizes.size} sizes", arguments: [MADE, quick? ? 5 : ROUNDS], needs: 300)]
   end
 
   def measure(build, kase)
-    runs = sizes.map { |size| Measured.run(build, "parent_slots", size, *kase.arguments) }
-    mean = ->(figures) { figures.sum.fdiv(figures.size) }
-    Outcome.new(values: { slots: mean.call(runs.map { |run| run.result["slots"] }) / 1000, resident: mb(mean.call(runs.map { |run| run.looks["end"].parent["Rss"] })),
-                          gc_time: mean.call(runs.map { |run| run.result["gc"]["time"] }) }, raw: runs.map { |run| raw(run) })
+    runs = sizes.to_h { |size| [size, Measured.run(build, "parent_slots", size, *kase.arguments)] }
+    slots = runs.transform_values { |run| run.result["slots"] / 1000.0 }
+    rows = { kase.label => mean(slots.values), **slots.transform_keys { |size| "#{size} arrays" } }
+    Outcome.new(values: { slots: rows, resident: mb(mean(runs.values.map { |run| run.looks["end"].parent["Rss"] })),
+                          gc_time: mean(runs.values.map { |run| run.result["gc"]["time"] }) }, raw: runs.values.map { |run| raw(run) })
   end
 
   private
+
+  def mean(figures) = figures.sum.fdiv(figures.size)
 
   def sizes = quick? ? SIZES.first(2) : SIZES
 end
