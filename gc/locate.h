@@ -38,6 +38,7 @@
 #include "arena.h"
 #include "directory.h"
 #include "poison.h"
+#include "slot_map.h"
 
 #define LOCATE_ARENA 1
 #define LOCATE_ALIGNOFF 2

@@ -37,7 +37,7 @@
  * nursery_charge (when a heap has to grow), nursery_marked_fully (at the end of a full
  * marking), nursery_survived and nursery_swept (at the end of a sweep), nursery_ran_out
  * (before a collection for want of slots), nursery_pools (for a page that is swept),
- * nursery_holes (when pages are given back), nursery_switch (RUBY_GC_FORK_NURSERY).
+ * nursery_holes (when pages are given back), nursery_consistent.
  *
  * Who writes this memory after a fork: the child, a few words a heap in its
  * objspace, at the fork and when inherited objects die. Nothing lies in pages
@@ -57,6 +57,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include "setting.h"
 
 /* Free slots of all heaps together that a child has after a collection. */
 #ifndef NURSERY_LEAST_SLOTS
@@ -293,15 +295,20 @@ nursery_holes(const struct nursery_inheritance *inherited)
     return inherited->slots - inherited->objects;
 }
 
-/* The value of RUBY_GC_FORK_NURSERY. Returns false where it is neither of
- * the two; +on+ is then left alone. Unset and empty mean the default. */
+/* Recomputes what is kept; writes the first difference to +out+ and gives false. */
 static inline bool
-nursery_switch(const char *text, bool *on)
+nursery_consistent(const struct nursery_inheritance *inherited, FILE *out)
 {
-    if (text == NULL || text[0] == '\0') return true;
-    if ((text[0] != '0' && text[0] != '1') || text[1] != '\0') return false;
-
-    *on = text[0] == '1';
+    if (inherited->objects > inherited->slots) {
+        fprintf(out, "nursery_inheritance.objects: expected at most .slots (%zu), found %zu\n",
+                inherited->slots, inherited->objects);
+        return false;
+    }
+    if ((inherited->slots == 0) != (inherited->floor == 0) && inherited->objects > 0) {
+        fprintf(out, "nursery_inheritance.floor: expected %s with %zu slots, found %zu\n",
+                inherited->slots == 0 ? "0" : "more than 0", inherited->slots, inherited->floor);
+        return false;
+    }
     return true;
 }
 

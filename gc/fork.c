@@ -1,0 +1,125 @@
+/*
+ * fork: what the collector does at a fork, in order.
+ *
+ *     cow_prefork            in the process that forks, before fork(2), without the VM lock:
+ *         1. seal            the heap is prepared and sealed, if seal.h says that it pays
+ *         2. finalizers      of what has died run here, so that they do not run in both processes
+ *         3. mark stack      chunks that are not in use go back to the system
+ *     cow_postfork_child     in the child, with the VM lock:
+ *         1. walks           of threads that are not in the child are forgotten
+ *         2. seal            what the parent has sealed is inherited; none of it is the child's own
+ *         3. nursery         is sized by what the child has of its own
+ *     cow_postfork_parent    in the parent, with the VM lock: its nursery, as what is sealed is shared now
+ *
+ * Who writes this memory after a fork: both processes a few words of their objspace.
+ */
+
+/* Would a full collection find the memory it needs? */
+static bool
+seal_has_room(rb_objspace_t *objspace)
+{
+#ifdef HAVE_MMAP
+    size_t size = seal_room(objspace_live_slots(objspace));
+    void *room = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (room == MAP_FAILED) return false;
+    munmap(room, size);
+#endif
+    return true;
+}
+
+static void
+seal_before_fork(rb_objspace_t *objspace)
+{
+    if (!seal_wanted(objspace, SEAL_AUTO)) return;
+    size_t survivors = seal_survivors(objspace->seal.survivors, objspace_live_slots(objspace));
+    bool exact = objspace->seal.exact && survivors == objspace->seal.survivors;
+    struct seal_budget *budget = &objspace->seal.budget, before = *budget;
+    size_t collections = objspace->profile.major_gc_count;
+    if (!seal_due(survivors, objspace->seal.survivors_then, SEAL_LEAST_LIVE)) return;
+    if (!seal_paid(budget, survivors, exact)) return;
+    if (!seal_has_room(objspace)) return;
+
+    /* A walk under way would miss objects that are moved. */
+    if (gc_params.cow.seal_compact && objspace->walks == NULL) {
+        prepare_heap(objspace, finalize_as_job);
+    }
+    else {
+        seal_prepare(objspace);
+    }
+    collections = objspace->profile.major_gc_count - collections;
+    *budget = before;
+    seal_prepared(budget, survivors, exact, objspace->seal.live, objspace->seal.live * collections);
+}
+
+static void
+nursery_after_fork(rb_objspace_t *objspace, bool child)
+{
+    size_t total_slots = objspace_available_slots(objspace);
+    size_t floor_slots = nursery_floor_slots(objspace);
+    size_t sealed_slots = seal_total(objspace, slots);
+    /* A child inherits what its parent has opened, too. */
+    bool sealed = child ? !seal_is_over(total_slots, sealed_slots) : sealed_slots > 0;
+
+    if (sealed && objspace->seal.sized == objspace->seal.count) return;
+    objspace->seal.sized = objspace->seal.count;
+
+    for (int i = 0; i < HEAP_COUNT; i++) {
+        rb_heap_t *heap = &heaps[i];
+        heap->inherited = sealed ? nursery_inherit(heap->seal.slots, heap->seal.slots, total_slots, floor_slots)
+            : nursery_inherit(heap_live_slots(objspace, heap), heap->total_slots, total_slots, floor_slots);
+        heap->inherited.allocated = heap_allocated_objects(objspace, heap);
+    }
+    if (total_slots <= floor_slots) return;
+
+    size_t inherited_allowance = objspace->heap_pages.allocatable_slots;
+    heap_allowance_reset(objspace);
+    objspace->heap_pages.allocatable_slots = MIN(objspace->heap_pages.allocatable_slots, inherited_allowance);
+}
+
+/* Before fork(2), without the VM lock. */
+static void
+cow_prefork(rb_objspace_t *objspace)
+{
+    seal_before_fork(objspace);
+    finalize_as_job(objspace);
+
+    /* Both processes would write the chunks again, and each would copy them. */
+    unsigned int level = rb_gc_vm_lock();
+    mark_stack_free_cache(&objspace->mark_stack);
+    rb_gc_vm_unlock(level);
+}
+
+/* In the parent, also where the fork failed; with the VM lock. */
+static void
+cow_postfork_parent(rb_objspace_t *objspace, bool forked)
+{
+    /* What is sealed is shared with the child from now on. */
+    if (forked && gc_params.cow.nursery_least_slots > 0 && seal_total(objspace, pages) > 0) nursery_after_fork(objspace, false);
+}
+
+/* In the child, with the VM lock. */
+static void
+cow_postfork_child(rb_objspace_t *objspace)
+{
+    objspace->flags.forked_child = TRUE;
+    heap_walks_after_fork(objspace);
+    for (int i = 0; i < HEAP_COUNT; i++) {
+        heaps[i].seal.last_inherited = heaps[i].seal.last;
+    }
+    objspace->seal.closed = 0;
+    if (gc_params.cow.nursery_least_slots > 0) nursery_after_fork(objspace, true);
+}
+
+void
+rb_gc_impl_before_fork(void *objspace_ptr)
+{
+    cow_prefork(objspace_ptr);
+}
+
+void
+rb_gc_impl_after_fork(void *objspace_ptr, rb_pid_t pid)
+{
+    if (pid == 0) cow_postfork_child(objspace_ptr);
+    else cow_postfork_parent(objspace_ptr, pid > 0);
+}

@@ -1,0 +1,39 @@
+/*
+ * settings: reads our environment variables (doc/settings.md). A bad value gets a warning and the default.
+ *
+ * Entry point: cow_read_settings.
+ */
+
+/* Reads what the environment says. +sized_by_user+: it sizes the heap by upstream's settings. */
+static void
+cow_read_settings(bool sized_by_user)
+{
+    bool fork_nursery = true;
+    const char *env = getenv("RUBY_GC_FORK_NURSERY");
+    if (!setting_switch(env, &fork_nursery)) {
+        rb_warn("RUBY_GC_FORK_NURSERY=%s is ignored: it must be 0 or 1", env);
+    }
+    env = getenv("RUBY_GC_FORK_NURSERY_SLOTS");
+    if (!get_envparam_size("RUBY_GC_FORK_NURSERY_SLOTS", &gc_params.cow.nursery_least_slots, 0) && env && *env) {
+        rb_warn("RUBY_GC_FORK_NURSERY_SLOTS=%s is ignored: it must be a number of slots greater than 0", env);
+    }
+    if (sized_by_user || !fork_nursery) gc_params.cow.nursery_least_slots = 0;
+
+    env = getenv("RUBY_GC_SEAL");
+    if (!seal_mode_read(env, &gc_params.cow.seal_mode)) {
+        rb_warn("RUBY_GC_SEAL=%s is ignored: it must be auto, warmup or off", env);
+    }
+    env = getenv("RUBY_GC_FORK_COMPACT");
+    if (!setting_switch(env, &gc_params.cow.seal_compact)) {
+        rb_warn("RUBY_GC_FORK_COMPACT=%s is ignored: it must be 0 or 1", env);
+    }
+    if (gc_params.cow.seal_compact && !GC_COMPACTION_SUPPORTED) {
+        rb_warn("RUBY_GC_FORK_COMPACT=%s is ignored: this heap cannot be compacted", env);
+        gc_params.cow.seal_compact = false;
+    }
+
+    env = getenv("RUBY_GC_SWEEP");
+    if (!sweep_mode_read(env, &gc_params.cow.sweep_mode)) {
+        rb_warn("RUBY_GC_SWEEP=%s is ignored: it must be proposed, discard or normalsweep", env);
+    }
+}

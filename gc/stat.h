@@ -1,0 +1,73 @@
+#ifndef COW_STAT_H
+#define COW_STAT_H
+
+/*
+ * stat: our keys of GC.stat and GC.stat_heap.
+ *
+ * Job: a closed slot is none of the available ones, so that upstream's sums hold (available = live + free + final).
+ * doc/settings.md says what each key means.
+ *
+ * Entry points: COW_STAT_KEYS, COW_STAT_HEAP_KEYS, objspace_stat_available_slots, heap_stat_closed_slots.
+ *
+ * Who writes this memory after a fork: nobody.
+ */
+
+/*
+ * What GC.stat tells, where upstream's sums hold: a closed slot is none of the available ones.
+ * The slot of an object in a sealed page that waits for its finalizer counts as a final one.
+ */
+static size_t
+heap_stat_closed_slots(const rb_heap_t *heap)
+{
+    size_t closed = heap_closed_slots(heap);
+    struct heap_page *page;
+
+    if (closed == 0 || heap->final_slots_count == 0) return closed;
+    ccan_list_for_each(&heap->pages, page, page_node) {
+        if (!page->seal.sealed) break;
+        closed -= MIN(closed, page->final_slots);
+    }
+    return closed;
+}
+
+static size_t
+objspace_stat_closed_slots(rb_objspace_t *objspace)
+{
+    size_t sum = 0;
+
+    for (int i = 0; i < HEAP_COUNT; i++) {
+        sum += heap_stat_closed_slots(&heaps[i]);
+    }
+    return sum;
+}
+
+static size_t
+objspace_stat_available_slots(rb_objspace_t *objspace)
+{
+    return objspace_available_slots(objspace) - objspace_stat_closed_slots(objspace);
+}
+
+/* X(key, value) of each. */
+#define COW_STAT_KEYS(X) \
+    X(seal_count, objspace->seal.count) \
+    X(sealed_pages, seal_total(objspace, pages)) \
+    X(sealed_slots, seal_total(objspace, slots)) \
+    X(closed_slots, objspace_stat_closed_slots(objspace)) \
+    X(arenas, locate_space.arenas.count) \
+    X(alignoff_pages, LOCATE_UNALIGNED ? locate_space.count : 0) \
+    X(reserved_bytes, locate_reserved_bytes()) \
+    X(committed_bytes, locate_committed_bytes()) \
+    X(metadata_bytes, locate_metadata_bytes()) \
+    X(denied_reservations, locate_space.arenas.denied)
+
+#define COW_STAT_HEAP_KEYS(X) \
+    X(sealed_pages, heap->seal.pages) \
+    X(sealed_slots, heap->seal.slots) \
+    X(closed_slots, heap_stat_closed_slots(heap))
+
+#define COW_STAT_SYM(key, value) gc_stat_sym_##key,
+#define COW_STAT_HEAP_SYM(key, value) gc_stat_heap_sym_##key,
+#define COW_STAT_NAME(key, value) S(key);
+#define COW_STAT_SET(key, value) SET(key, value);
+
+#endif /* COW_STAT_H */
