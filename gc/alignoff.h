@@ -25,12 +25,12 @@
  * After: Nakamura and Matsumoto, "Ruby Garbage Collection Using Efficient Bitmap Marking",
  * section 3.3, figures 5 to 8 (seed 000).
  *
- * Entry points: alignoff_lay_out, alignoff_header, alignoff_before.
+ * Entry points: cow_alignoff_lay_out, cow_alignoff_header, cow_alignoff_before.
  *
  * Who writes this memory after a fork: nobody; a header is written when its page is laid
  * out.
  *
- * pre: malloc gives multiples of two words (alignoff_lay_out says whether it fits).
+ * pre: malloc gives multiples of two words (cow_alignoff_lay_out says whether it fits).
  */
 
 #include <string.h>
@@ -38,13 +38,13 @@
 
 /* What a pointer in a header is a multiple of, so that it reads as a free slot behind the
  * boundary: the bits of an object's type are 0, and so is the flag. */
-#define ALIGNOFF_HEADER_ALIGN 128
+#define COW_ALIGNOFF_HEADER_ALIGN 128
 
 /* What objects before the boundary, and free slots there, carry in their first word:
  * bit 6 of the flags, which CRuby 3.4 uses for nothing. */
-#define ALIGNOFF_FLAG ((uintptr_t)1 << 6)
+#define COW_ALIGNOFF_FLAG ((uintptr_t)1 << 6)
 
-struct alignoff_layout {
+struct cow_alignoff_layout {
     uintptr_t start;    /* of the first slot: where the page begins */
     size_t slots;       /* that fit, the hole among them */
     size_t hole;        /* number of the slot that is given up */
@@ -54,31 +54,31 @@ struct alignoff_layout {
 /* Address of the header of the page that an object at +address+ lies in; +before+: it
  * carries the flag. */
 static inline uintptr_t
-alignoff_header(uintptr_t address, bool before)
+cow_alignoff_header(uintptr_t address, bool before)
 {
     return (address & ~(uintptr_t)COW_PAGE_MASK) + ((uintptr_t)before << HEAP_PAGE_ALIGN_LOG);
 }
 
 /* Boundary of a page that begins at +page+. */
 static inline uintptr_t
-alignoff_boundary(uintptr_t page)
+cow_alignoff_boundary(uintptr_t page)
 {
     return (page + COW_PAGE_MASK) & ~(uintptr_t)COW_PAGE_MASK;
 }
 
 /* Does a slot at +address+ of that page want the flag? */
 static inline bool
-alignoff_before(uintptr_t page, uintptr_t address)
+cow_alignoff_before(uintptr_t page, uintptr_t address)
 {
-    return address < alignoff_boundary(page);
+    return address < cow_alignoff_boundary(page);
 }
 
 /* Cuts the page at +page+ into slots of +slot_size+ bytes. Gives false where the header
  * would lie in two slots, or not in the page: malloc's addresses are too odd. */
 static inline bool
-alignoff_lay_out(uintptr_t page, size_t slot_size, struct alignoff_layout *layout)
+cow_alignoff_lay_out(uintptr_t page, size_t slot_size, struct cow_alignoff_layout *layout)
 {
-    uintptr_t boundary = alignoff_boundary(page);
+    uintptr_t boundary = cow_alignoff_boundary(page);
     size_t offset = boundary - page;
 
     layout->start = page;
@@ -92,13 +92,13 @@ alignoff_lay_out(uintptr_t page, size_t slot_size, struct alignoff_layout *layou
 
 /* Writes the header, and makes the hole read as a free slot. */
 static inline void
-alignoff_write_header(const struct alignoff_layout *layout, size_t slot_size, const void *known)
+cow_alignoff_write_header(const struct cow_alignoff_layout *layout, size_t slot_size, const void *known)
 {
     if (layout->hole < layout->slots) {
         uintptr_t *hole = (uintptr_t *)(layout->start + layout->hole * slot_size);
 
         memset(hole, 0, slot_size);
-        if ((uintptr_t)hole < layout->boundary) hole[0] = ALIGNOFF_FLAG;
+        if ((uintptr_t)hole < layout->boundary) hole[0] = COW_ALIGNOFF_FLAG;
     }
     memcpy((void *)layout->boundary, &known, sizeof(known));
 }

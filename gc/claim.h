@@ -4,55 +4,56 @@
 /*
  * claim: how a Ractor takes slots to allocate from.
  *
- * Job: it claims the free slots of one word of a page's bitmap at once: their headers are cleared, their bits set.
- * Then it makes objects in them without a lock, and keeps the word of those that are left.
+ * Job: it claims the free slots of one word of a page's bitmap at once: their headers are cleared, their bits
+ * set. Then it makes objects in them without a lock, and keeps the word of those that are left.
  *
- * Entry points: ractor_cache_allocate_from_page, ractor_cache_leave_page.
+ * Entry points: cow_cache_allocate_from_page, cow_cache_leave_page.
  *
  * Who writes this memory after a fork: a process that allocates, pages that are open to allocation.
  */
 
 /* Takes the next free slots of the page that is in use; false: there are none. */
 static bool
-ractor_cache_take_slots(rb_ractor_newobj_heap_cache_t *heap_cache)
+cow_cache_claim_slots(rb_ractor_newobj_heap_cache_t *heap_cache)
 {
     struct heap_page *page = heap_cache->using_page;
     const bool shared = rb_gc_multi_ractor_p();
 
     if (page == NULL) return false;
-    const bits_t blank = heap_page_find_free(page, &heap_cache->word);
-    if (!blank) return false;
+    const bits_t free = cow_page_find_free(page, &heap_cache->word);
+    if (!free) return false;
 
     heap_cache->base = page->start + heap_cache->word * BITS_BITLENGTH * BASE_SLOT_SIZE;
     size_t count = 0;
-    for (bits_t rest = blank; rest; rest &= rest - 1, count++) heap_page_blank(page, heap_cache->base + ntz_intptr(rest) * BASE_SLOT_SIZE);
-    slot_map_set(&page->allocated_bits[heap_cache->word], blank, shared);
-    heap_cache->blank = blank;
+    for (bits_t rest = free; rest; rest &= rest - 1, count++)
+        cow_page_clear_header(page, heap_cache->base + ntz_intptr(rest) * BASE_SLOT_SIZE);
+    cow_slot_map_set(&page->allocated_bits[heap_cache->word], free, shared);
+    heap_cache->claimed = free;
     if (shared) RUBY_ATOMIC_SIZE_ADD(page->heap->total_allocated_objects, count);
     else page->heap->total_allocated_objects += count;
-    GC_ASSERT(shared || page->heap->total_slots >=
-              page->heap->total_allocated_objects - page->heap->total_freed_objects - page->heap->final_slots_count);
+    GC_ASSERT(shared || page->heap->total_slots + page->heap->total_freed_objects +
+              page->heap->final_slots_count >= page->heap->total_allocated_objects);
     return true;
 }
 
 /* Allocates from the page that is in use; Qfalse: it is full, or marking must go on first. */
 static VALUE
-ractor_cache_allocate_from_page(rb_objspace_t *objspace, rb_ractor_newobj_cache_t *cache, size_t heap_idx)
+cow_cache_allocate_from_page(rb_objspace_t *objspace, rb_ractor_newobj_cache_t *cache, size_t heap_idx)
 {
     rb_ractor_newobj_heap_cache_t *heap_cache = &cache->heap_caches[heap_idx];
 
-    if (!heap_cache->blank && !ractor_cache_take_slots(heap_cache)) return Qfalse;
+    if (!heap_cache->claimed && !cow_cache_claim_slots(heap_cache)) return Qfalse;
     return ractor_cache_allocate_slot(objspace, cache, heap_idx);
 }
 
 /* The page that was in use is full. Finalizers may have freed slots since; those that were free in
  * time are taken. */
 static inline void
-ractor_cache_leave_page(rb_ractor_newobj_heap_cache_t *heap_cache)
+cow_cache_leave_page(rb_ractor_newobj_heap_cache_t *heap_cache)
 {
     struct heap_page *page = heap_cache->using_page;
 
-    if (page) page->free_slots = heap_page_count_free(page);
+    if (page) page->free_slots = cow_page_count_free(page);
 }
 
 #endif /* COW_CLAIM_H */

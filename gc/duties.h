@@ -4,10 +4,10 @@
 /*
  * duties: which inherited objects a child finalizes when it ends.
  *
- * Job: memory is left to the system. What is seen outside the process is done as by any process: a file's buffer is
- * written, an extension's free function is called. Such objects have a duty.
+ * Job: memory is left to the system. What is seen outside the process is done as by any process: a file's
+ * buffer is written, an extension's free function is called. Such objects have a duty.
  *
- * Entry points: seal_only_duties, seal_has_duty, seal_may_get_duty, heap_page_each_cleanup.
+ * Entry points: cow_only_duties, cow_has_duty, cow_may_get_duty, cow_page_each_cleanup.
  *
  * Who writes this memory after a fork: a child that ends, the objects with a duty.
  */
@@ -17,14 +17,15 @@
  * memory back: it may commit, unlock or unlink. An extension may set the function of untyped data,
  * and the type of typed data, at any time: this is asked again when the process ends. */
 static bool
-seal_has_duty(VALUE obj)
+cow_has_duty(VALUE obj)
 {
     switch (BUILTIN_TYPE(obj)) {
       case T_FILE:
         return true;
       case T_DATA:
         if (!RTYPEDDATA_P(obj)) return true;
-        return RTYPEDDATA_TYPE(obj)->function.dfree != NULL && RTYPEDDATA_TYPE(obj)->function.dfree != RUBY_DEFAULT_FREE;
+        return RTYPEDDATA_TYPE(obj)->function.dfree != NULL &&
+               RTYPEDDATA_TYPE(obj)->function.dfree != RUBY_DEFAULT_FREE;
       default:
         return false;
     }
@@ -33,7 +34,7 @@ seal_has_duty(VALUE obj)
 /* May it get a duty later? An extension may give its data another type; procs and methods, which
  * are many, are the VM's own. */
 static bool
-seal_may_get_duty(VALUE obj)
+cow_may_get_duty(VALUE obj)
 {
     return BUILTIN_TYPE(obj) == T_DATA && !rb_obj_is_proc(obj) && !rb_obj_is_method(obj);
 }
@@ -42,20 +43,21 @@ seal_may_get_duty(VALUE obj)
  * all of it. What can be seen outside of the process is done as by any process, also in a
  * daemon, and in a child whose parent has left by exit! or exec. */
 static inline bool
-seal_only_duties(rb_objspace_t *objspace, const struct heap_page *page)
+cow_only_duties(rb_objspace_t *objspace, const struct heap_page *page)
 {
     return objspace->flags.forked_child && page->seal.sealed && !ruby_free_at_exit_p();
 }
 
 /* For each object of a page that owns something: what owns nothing has nothing to be freed. */
-#define heap_page_each_cleanup(page, obj) \
-    for (VALUE word_ = 0, obj = heap_page_next_cleanup((page), &word_, 0); obj; obj = heap_page_next_cleanup((page), &word_, obj))
+#define cow_page_each_cleanup(page, obj) \
+    for (VALUE word_ = 0, obj = cow_page_next_cleanup((page), &word_, 0); obj; \
+         obj = cow_page_next_cleanup((page), &word_, obj))
 
 /* The next such object after +obj+ (0: the first); 0: there is none. +*word+ is its word. */
 static inline VALUE
-heap_page_next_cleanup(const struct heap_page *page, VALUE *word, VALUE obj)
+cow_page_next_cleanup(const struct heap_page *page, VALUE *word, VALUE obj)
 {
-    bits_t above = obj ? ~(bits_t)1 << heap_page_slot(page, obj) % BITS_BITLENGTH : ~(bits_t)0;
+    bits_t above = obj ? ~(bits_t)1 << cow_page_slot(page, obj) % BITS_BITLENGTH : ~(bits_t)0;
 
     for (; *word < HEAP_PAGE_BITMAP_LIMIT; ++*word, above = ~(bits_t)0) {
         const bits_t rest = page->allocated_bits[*word] & page->cleanup_bits[*word] & above;

@@ -16,10 +16,10 @@
 
 /* Would a full collection find the memory it needs? */
 static bool
-seal_has_room(rb_objspace_t *objspace)
+cow_seal_has_room(rb_objspace_t *objspace)
 {
 #ifdef HAVE_MMAP
-    size_t size = seal_room(objspace_live_slots(objspace));
+    size_t size = cow_seal_room(objspace_live_slots(objspace));
     void *room = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     if (room == MAP_FAILED) return false;
@@ -29,51 +29,53 @@ seal_has_room(rb_objspace_t *objspace)
 }
 
 static void
-seal_before_fork(rb_objspace_t *objspace)
+cow_seal_before_fork(rb_objspace_t *objspace)
 {
-    if (!seal_wanted(objspace, SEAL_AUTO)) return;
-    size_t survivors = seal_survivors(objspace->seal.survivors, objspace_live_slots(objspace));
+    if (!cow_seal_wanted(objspace, COW_SEAL_AUTO)) return;
+    size_t survivors = cow_seal_survivors(objspace->seal.survivors, objspace_live_slots(objspace));
     bool exact = objspace->seal.exact && survivors == objspace->seal.survivors;
-    struct seal_budget *budget = &objspace->seal.budget, before = *budget;
+    struct cow_seal_budget *budget = &objspace->seal.budget, before = *budget;
     size_t collections = objspace->profile.major_gc_count;
-    if (!seal_due(survivors, objspace->seal.survivors_then, SEAL_LEAST_LIVE)) return;
-    if (!seal_paid(budget, survivors, exact)) return;
-    if (!seal_has_room(objspace)) return;
+    if (!cow_seal_due(survivors, objspace->seal.survivors_at_seal, COW_SEAL_LEAST_LIVE)) return;
+    if (!cow_seal_paid(budget, survivors, exact)) return;
+    if (!cow_seal_has_room(objspace)) return;
 
     /* A walk under way would miss objects that are moved. */
     if (gc_params.cow.seal_compact && objspace->walks == NULL) {
-        prepare_heap(objspace, finalize_as_job);
+        cow_prepare_heap(objspace, cow_finalize_as_job);
     }
     else {
-        seal_prepare(objspace);
+        cow_seal_prepare(objspace);
     }
     collections = objspace->profile.major_gc_count - collections;
     *budget = before;
-    seal_prepared(budget, survivors, exact, objspace->seal.live, objspace->seal.live * collections);
+    cow_seal_prepared(budget, survivors, exact, objspace->seal.live, objspace->seal.live * collections);
 }
 
 static void
-nursery_after_fork(rb_objspace_t *objspace, bool child)
+cow_nursery_after_fork(rb_objspace_t *objspace, bool child)
 {
     size_t total_slots = objspace_available_slots(objspace);
-    size_t floor_slots = nursery_floor_slots(objspace);
-    size_t sealed_slots = seal_total(objspace, slots);
+    size_t floor_slots = cow_nursery_floor_slots(objspace);
+    size_t sealed_slots = cow_seal_total(objspace, slots);
     /* A child inherits what its parent has opened, too. */
-    bool sealed = child ? !seal_is_over(total_slots, sealed_slots) : sealed_slots > 0;
+    bool sealed = child ? !cow_seal_is_over(total_slots, sealed_slots) : sealed_slots > 0;
 
     if (sealed && objspace->seal.sized == objspace->seal.count) return;
     objspace->seal.sized = objspace->seal.count;
 
     for (int i = 0; i < HEAP_COUNT; i++) {
         rb_heap_t *heap = &heaps[i];
-        heap->inherited = sealed ? nursery_inherit(heap->seal.slots, heap->seal.slots, total_slots, floor_slots)
-            : nursery_inherit(heap_live_slots(objspace, heap), heap->total_slots, total_slots, floor_slots);
-        heap->inherited.allocated = heap_allocated_objects(objspace, heap);
+        heap->inherited =
+            sealed ? cow_nursery_inherit(heap->seal.slots, heap->seal.slots, total_slots, floor_slots)
+                   : cow_nursery_inherit(cow_heap_live_slots(objspace, heap), heap->total_slots, total_slots,
+                                         floor_slots);
+        heap->inherited.allocated = cow_heap_allocated_objects(objspace, heap);
     }
     if (total_slots <= floor_slots) return;
 
     size_t inherited_allowance = objspace->heap_pages.allocatable_slots;
-    heap_allowance_reset(objspace);
+    cow_heap_allowance_reset(objspace);
     objspace->heap_pages.allocatable_slots = MIN(objspace->heap_pages.allocatable_slots, inherited_allowance);
 }
 
@@ -81,8 +83,8 @@ nursery_after_fork(rb_objspace_t *objspace, bool child)
 static void
 cow_prefork(rb_objspace_t *objspace)
 {
-    seal_before_fork(objspace);
-    finalize_as_job(objspace);
+    cow_seal_before_fork(objspace);
+    cow_finalize_as_job(objspace);
 
     /* Both processes would write the chunks again, and each would copy them. */
     unsigned int level = rb_gc_vm_lock();
@@ -95,7 +97,8 @@ static void
 cow_postfork_parent(rb_objspace_t *objspace, bool forked)
 {
     /* What is sealed is shared with the child from now on. */
-    if (forked && gc_params.cow.nursery_least_slots > 0 && seal_total(objspace, pages) > 0) nursery_after_fork(objspace, false);
+    if (forked && gc_params.cow.nursery_least_slots > 0 && cow_seal_total(objspace, pages) > 0)
+        cow_nursery_after_fork(objspace, false);
 }
 
 /* In the child, with the VM lock. */
@@ -103,12 +106,12 @@ static void
 cow_postfork_child(rb_objspace_t *objspace)
 {
     objspace->flags.forked_child = TRUE;
-    heap_walks_after_fork(objspace);
+    cow_walks_postfork_child(objspace);
     for (int i = 0; i < HEAP_COUNT; i++) {
         heaps[i].seal.last_inherited = heaps[i].seal.last;
     }
     objspace->seal.closed = 0;
-    if (gc_params.cow.nursery_least_slots > 0) nursery_after_fork(objspace, true);
+    if (gc_params.cow.nursery_least_slots > 0) cow_nursery_after_fork(objspace, true);
 }
 
 void

@@ -7,54 +7,56 @@
  * Job: freeing clears the slot's bit and writes nothing into the slot, unless somebody reads headers of free
  * slots: a walk of the heap, or the mode normalsweep.
  *
- * Entry points: heap_page_forget in a sweep; heap_page_free_slot at any other time; heap_page_blank_free_slots.
+ * Entry points: cow_free_slot_in_sweep in a sweep; cow_free_slot at any other time;
+ * cow_page_clear_free_headers.
  *
  * Who writes this memory after a fork: a process that sweeps, the bitmaps of pages in which something died.
  */
 
 /* Does anybody judge a slot by its header, so that what dies must not look alive? */
 static inline bool
-heap_headers_are_judged(const rb_objspace_t *objspace)
+cow_headers_are_read(const rb_objspace_t *objspace)
 {
-    return objspace->walks != NULL || gc_params.cow.sweep_mode == SWEEP_NORMAL;
+    return objspace->walks != NULL || gc_params.cow.sweep_mode == COW_SWEEP_NORMAL;
 }
 
 /* Frees the slot of an object that has died, while no Ractor but this one is running in the
  * page. What stands there stays, but where the heap is being walked by others, who know of
  * headers only. */
 static inline void
-heap_page_forget(rb_objspace_t *objspace, struct heap_page *page, VALUE obj)
+cow_free_slot_in_sweep(rb_objspace_t *objspace, struct heap_page *page, VALUE obj)
 {
-    GC_ASSERT(heap_page_has(page, obj));
+    GC_ASSERT(cow_page_has(page, obj));
 
-    if (RB_UNLIKELY(heap_headers_are_judged(objspace))) heap_page_blank(page, obj);
+    if (RB_UNLIKELY(cow_headers_are_read(objspace))) cow_page_clear_header(page, obj);
     asan_poison_memory_region((void *)obj, page->slot_size);
-    slot_map_free(page->allocated_bits, heap_page_slot(page, obj), false);
+    cow_slot_map_free(page->allocated_bits, cow_page_slot(page, obj), false);
     gc_report(3, objspace, "heap_page_forget: %p is free\n", (void *)obj);
 }
 
 /* Frees a slot with no object any more, at any time. */
 static inline void
-heap_page_free_slot(struct heap_page *page, VALUE obj)
+cow_free_slot(struct heap_page *page, VALUE obj)
 {
-    GC_ASSERT(heap_page_has(page, obj));
+    GC_ASSERT(cow_page_has(page, obj));
 
-    heap_page_blank(page, obj);
-    slot_map_free(page->cleanup_bits, heap_page_slot(page, obj), rb_gc_multi_ractor_p());
-    slot_map_free(page->allocated_bits, heap_page_slot(page, obj), rb_gc_multi_ractor_p());
+    cow_page_clear_header(page, obj);
+    cow_slot_map_free(page->cleanup_bits, cow_page_slot(page, obj), rb_gc_multi_ractor_p());
+    cow_slot_map_free(page->allocated_bits, cow_page_slot(page, obj), rb_gc_multi_ractor_p());
     page->free_slots++;
 }
 
-/* Makes the headers of free slots blank, as CRuby's sweep does; while no other Ractor runs. Writes only those that are not. */
+/* Makes the headers of free slots blank, as CRuby's sweep does; while no other Ractor runs. Writes only those
+ * that are not. */
 static void
-heap_page_blank_free_slots(const struct heap_page *page)
+cow_page_clear_free_headers(const struct heap_page *page)
 {
-    for (uintptr_t p = page->start; p < heap_page_end(page); p += page->slot_size) {
-        if (heap_page_has(page, p) || p == heap_page_hole(page)) continue;
+    for (uintptr_t p = page->start; p < cow_page_end(page); p += page->slot_size) {
+        if (cow_page_has(page, p) || p == cow_page_hole(page)) continue;
 
         asan_unpoison_memory_region((void *)p, sizeof(VALUE), false);
         (void)VALGRIND_MAKE_MEM_DEFINED((void *)p, sizeof(VALUE));
-        if (*(const VALUE *)p != locate_flag(page->body, p)) heap_page_blank(page, p);
+        if (*(const VALUE *)p != cow_locate_slot_flag(page->body, p)) cow_page_clear_header(page, p);
         asan_poison_memory_region((void *)p, sizeof(VALUE));
     }
 }

@@ -1,33 +1,35 @@
 /*
  * mark: marks one object, by its bits alone.
  *
- * Job: gc_mark looks up where all bits of an object stand, once, and neither reads nor writes the object.
- * An object is read when its turn comes, and fetched ahead. An old object that refers to nothing (a leaf) is not
+ * Job: gc_mark looks up where all bits of an object stand, once, and neither reads nor writes the object. An
+ * object is read when its turn comes, and fetched ahead. An old object that refers to nothing (a leaf) is not
  * read at all until a write barrier says that it may have changed.
  *
  * Entry points: gc_mark, gc_mark_set, gc_aging, gc_grey and rgengc_check_relation, which replace upstream's;
- * gc_leaf_p, gc_note_leaf and gc_forget_leaf; pop_mark_stack_ahead; gc_writebarrier_leaf and
- * gc_writebarrier_marking, the rare ways of the write barrier.
+ * cow_leaf_p, cow_note_leaf and cow_forget_leaf; cow_pop_mark_stack_ahead; cow_writebarrier_leaf and
+ * cow_writebarrier_marking, the rare ways of the write barrier.
  *
- * Who writes this memory after a fork: a full collection the mark bits of all pages; a minor one those of open pages.
+ * Who writes this memory after a fork: a full collection the mark bits of all pages; a minor one those of
+ * open pages.
  */
 
 static void gc_writebarrier_incremental(VALUE a, VALUE b, rb_objspace_t *objspace);
 static int rgengc_remember(rb_objspace_t *objspace, VALUE obj);
 
 /* The rare ways are functions of their own, so that the usual ones save no registers. */
-NOINLINE(static void gc_mark_unseen(rb_objspace_t *objspace, VALUE obj));
-NOINLINE(static void gc_mark_cell(rb_objspace_t *objspace, VALUE obj, cow_bits_t *word, size_t step, cow_bits_t mask));
-NOINLINE(static void gc_note_leaf(rb_objspace_t *objspace, VALUE obj));
-NOINLINE(static void gc_forget_leaf(VALUE obj));
-NOINLINE(static void gc_writebarrier_leaf(VALUE a, VALUE b, rb_objspace_t *objspace));
-NOINLINE(static void gc_writebarrier_marking(VALUE a, VALUE b, rb_objspace_t *objspace));
+NOINLINE(static void cow_mark_unseen(rb_objspace_t *objspace, VALUE obj));
+NOINLINE(static void cow_mark_with_bits(rb_objspace_t *objspace, VALUE obj, cow_bits_t *word, size_t stride,
+                                        cow_bits_t mask));
+NOINLINE(static void cow_note_leaf(rb_objspace_t *objspace, VALUE obj));
+NOINLINE(static void cow_forget_leaf(VALUE obj));
+NOINLINE(static void cow_writebarrier_leaf(VALUE a, VALUE b, rb_objspace_t *objspace));
+NOINLINE(static void cow_writebarrier_marking(VALUE a, VALUE b, rb_objspace_t *objspace));
 
 static inline void
-RVALUE_CELL_OLD_UNCOLLECTIBLE_SET(rb_objspace_t *objspace, const struct locate_cell *cell, VALUE obj)
+cow_set_old_uncollectible(rb_objspace_t *objspace, const struct cow_object_bits *bits, VALUE obj)
 {
     /* In sealed pages these bits outlive full collections. */
-    if (!locate_bit(cell, ROW_UNCOLLECTIBLE)) locate_set_bit(cell, ROW_UNCOLLECTIBLE);
+    if (!cow_bit_test(bits, COW_BITMAP_UNCOLLECTIBLE)) cow_bit_set(bits, COW_BITMAP_UNCOLLECTIBLE);
     objspace->rgengc.old_objects++;
 
 #if RGENGC_PROFILE >= 2
@@ -38,22 +40,22 @@ RVALUE_CELL_OLD_UNCOLLECTIBLE_SET(rb_objspace_t *objspace, const struct locate_c
 
 /* set age to age+1 */
 static inline void
-RVALUE_AGE_INC(rb_objspace_t *objspace, VALUE obj, const struct locate_cell *cell)
+RVALUE_AGE_INC(rb_objspace_t *objspace, VALUE obj, const struct cow_object_bits *bits)
 {
-    if (RGENGC_CHECK_MODE && cell_is_old(cell)) {
+    if (RGENGC_CHECK_MODE && cow_bits_are_old(bits)) {
         rb_bug("RVALUE_AGE_INC: can not increment age of OLD object %s.", rb_obj_info(obj));
     }
 
-    if (locate_bit(cell, ROW_AGE_LOW)) {
-        locate_clear_bit(cell, ROW_AGE_LOW);
-        locate_set_bit(cell, ROW_AGE_HIGH);
+    if (cow_bit_test(bits, COW_BITMAP_AGE_LOW)) {
+        cow_bit_clear(bits, COW_BITMAP_AGE_LOW);
+        cow_bit_set(bits, COW_BITMAP_AGE_HIGH);
     }
     else {
-        locate_set_bit(cell, ROW_AGE_LOW);
-        if (locate_bit(cell, ROW_AGE_HIGH)) {
+        cow_bit_set(bits, COW_BITMAP_AGE_LOW);
+        if (cow_bit_test(bits, COW_BITMAP_AGE_HIGH)) {
             RB_FL_SET_RAW(obj, RUBY_FL_PROMOTED);
             RB_DEBUG_COUNTER_INC(obj_promote);
-            RVALUE_CELL_OLD_UNCOLLECTIBLE_SET(objspace, cell, obj);
+            cow_set_old_uncollectible(objspace, bits, obj);
         }
     }
 
@@ -61,12 +63,12 @@ RVALUE_AGE_INC(rb_objspace_t *objspace, VALUE obj, const struct locate_cell *cel
 }
 
 static void
-rgengc_check_relation(rb_objspace_t *objspace, VALUE obj, const struct locate_cell *cell)
+rgengc_check_relation(rb_objspace_t *objspace, VALUE obj, const struct cow_object_bits *bits)
 {
     const VALUE old_parent = objspace->rgengc.parent_object;
 
     if (old_parent) { /* parent object is old */
-        if (!cell_is_old(cell)) {
+        if (!cow_bits_are_old(bits)) {
             rgengc_remember(objspace, old_parent);
         }
     }
@@ -75,15 +77,15 @@ rgengc_check_relation(rb_objspace_t *objspace, VALUE obj, const struct locate_ce
 }
 
 static inline int
-gc_mark_set(rb_objspace_t *objspace, VALUE obj, const struct locate_cell *cell)
+gc_mark_set(rb_objspace_t *objspace, VALUE obj, const struct cow_object_bits *bits)
 {
     check_rvalue_consistency(objspace, obj);
-    return locate_mark_first((uintptr_t)obj, cell);
+    return cow_mark_if_unmarked((uintptr_t)obj, bits);
 }
 
 /* Gives whether the object was old before. */
 static inline bool
-gc_aging(rb_objspace_t *objspace, VALUE obj, const struct locate_cell *cell)
+gc_aging(rb_objspace_t *objspace, VALUE obj, const struct cow_object_bits *bits)
 {
     /* Disable aging if Major GC's are disabled. This will prevent longish lived
      * objects filling up the heap at the expense of marking many more objects.
@@ -98,18 +100,18 @@ gc_aging(rb_objspace_t *objspace, VALUE obj, const struct locate_cell *cell)
     GC_ASSERT(RVALUE_MARKING(objspace, obj) == FALSE);
     check_rvalue_consistency(objspace, obj);
 
-    const bool old = cell_is_old(cell);
+    const bool old = cow_bits_are_old(bits);
 
     if (old) {
         if (is_full_marking(objspace)) {
-            GC_ASSERT(!locate_bit(cell, ROW_UNCOLLECTIBLE) || GET_HEAP_PAGE(obj)->seal.sealed);
-            RVALUE_CELL_OLD_UNCOLLECTIBLE_SET(objspace, cell, obj);
+            GC_ASSERT(!cow_bit_test(bits, COW_BITMAP_UNCOLLECTIBLE) || GET_HEAP_PAGE(obj)->seal.sealed);
+            cow_set_old_uncollectible(objspace, bits, obj);
         }
     }
-    else if (!locate_bit(cell, ROW_WB_UNPROTECTED)) {
+    else if (!cow_bit_test(bits, COW_BITMAP_WB_UNPROTECTED)) {
         gc_report(3, objspace, "gc_aging: YOUNG: %s\n", rb_obj_info(obj));
-        do RVALUE_AGE_INC(objspace, obj, cell);
-        while (objspace->flags.promote_all && !cell_is_old(cell));
+        do RVALUE_AGE_INC(objspace, obj, bits);
+        while (objspace->flags.promote_all && !cow_bits_are_old(bits));
     }
     check_rvalue_consistency(objspace, obj);
 
@@ -118,7 +120,7 @@ gc_aging(rb_objspace_t *objspace, VALUE obj, const struct locate_cell *cell)
 }
 
 static inline void
-gc_grey(rb_objspace_t *objspace, VALUE obj, const struct locate_cell *cell)
+gc_grey(rb_objspace_t *objspace, VALUE obj, const struct cow_object_bits *bits)
 {
 #if RGENGC_CHECK_MODE
     if (RVALUE_MARKED(objspace, obj) == FALSE) rb_bug("gc_grey: %s is not marked.", rb_obj_info(obj));
@@ -126,7 +128,7 @@ gc_grey(rb_objspace_t *objspace, VALUE obj, const struct locate_cell *cell)
 #endif
 
     if (is_incremental_marking(objspace)) {
-        locate_set_bit(cell, ROW_MARKING);
+        cow_bit_set(bits, COW_BITMAP_MARKING);
     }
 
     push_mark_stack(&objspace->mark_stack, obj);
@@ -138,95 +140,96 @@ gc_mark(rb_objspace_t *objspace, VALUE obj)
     GC_ASSERT(during_gc);
 
     /* As the class of many objects in a row: known before any register is saved. */
-    if (obj == objspace->rgengc.seen) return;
+    if (obj == objspace->rgengc.marked_old) return;
 
-    gc_mark_unseen(objspace, obj);
+    cow_mark_unseen(objspace, obj);
 }
 
 /* Many references are to objects that are marked already: these are left without a register
  * saved, too. */
 static void
-gc_mark_unseen(rb_objspace_t *objspace, VALUE obj)
+cow_mark_unseen(rb_objspace_t *objspace, VALUE obj)
 {
-    const struct locate_cell cell = locate_cell((uintptr_t)obj);
+    const struct cow_object_bits bits = cow_object_bits((uintptr_t)obj);
 
     check_rvalue_consistency(objspace, obj);
-    if (locate_cell_marked((uintptr_t)obj, &cell)) {
+    if (cow_bits_are_marked((uintptr_t)obj, &bits)) {
         const VALUE parent = objspace->rgengc.parent_object;
 
         /* Its age is read where it matters, or where it comes again and again. */
-        if (!parent && obj != objspace->rgengc.met) {
-            objspace->rgengc.met = obj;
+        if (!parent && obj != objspace->rgengc.marked_last) {
+            objspace->rgengc.marked_last = obj;
             return;
         }
-        if (cell_is_old(&cell)) {
-            objspace->rgengc.seen = obj;
+        if (cow_bits_are_old(&bits)) {
+            objspace->rgengc.marked_old = obj;
             return;
         }
         if (!parent) return;
     }
-    gc_mark_cell(objspace, obj, cell.word, cell.step, cell.mask);
+    cow_mark_with_bits(objspace, obj, bits.word, bits.stride, bits.mask);
 }
 
-/* The cell is taken apart: a structure of this size is passed in memory. */
+/* The bits is taken apart: a structure of this size is passed in memory. */
 static void
-gc_mark_cell(rb_objspace_t *objspace, VALUE obj, cow_bits_t *word, size_t step, cow_bits_t mask)
+cow_mark_with_bits(rb_objspace_t *objspace, VALUE obj, cow_bits_t *word, size_t stride, cow_bits_t mask)
 {
-    const struct locate_cell cell = {.word = word, .step = step, .mask = mask};
+    const struct cow_object_bits bits = {.word = word, .stride = stride, .mask = mask};
 
-    rgengc_check_relation(objspace, obj, &cell);
-    if (!gc_mark_set(objspace, obj, &cell)) return; /* already marked */
+    rgengc_check_relation(objspace, obj, &bits);
+    if (!gc_mark_set(objspace, obj, &bits)) return; /* already marked */
 
     if (0) { // for debug GC marking miss
         if (objspace->rgengc.parent_object) {
-            RUBY_DEBUG_LOG("%p (%s) parent:%p (%s)",
-                            (void *)obj, obj_type_name(obj),
-                            (void *)objspace->rgengc.parent_object, obj_type_name(objspace->rgengc.parent_object));
+            RUBY_DEBUG_LOG("%p (%s) parent:%p (%s)", (void *)obj, obj_type_name(obj),
+                           (void *)objspace->rgengc.parent_object,
+                           obj_type_name(objspace->rgengc.parent_object));
         }
         else {
             RUBY_DEBUG_LOG("%p (%s)", (void *)obj, obj_type_name(obj));
         }
     }
 
-    if (gc_aging(objspace, obj, &cell) && locate_bit(&cell, ROW_LEAF)) return;
-    gc_grey(objspace, obj, &cell);
+    if (gc_aging(objspace, obj, &bits) && cow_bit_test(&bits, COW_BITMAP_LEAF)) return;
+    gc_grey(objspace, obj, &bits);
 }
 
 /* Whether rb_gc_mark_children would find nothing to mark in +obj+: a number, or a string
  * that is not shared and whose class was seen. */
 static inline bool
-gc_leaf_p(rb_objspace_t *objspace, VALUE obj)
+cow_leaf_p(rb_objspace_t *objspace, VALUE obj)
 {
     const VALUE flags = RBASIC(obj)->flags;
     const unsigned int types = 1u << T_FLOAT | 1u << T_BIGNUM | 1u << T_STRING;
 
     if (!(types >> (flags & RUBY_T_MASK) & 1) || flags & FL_EXIVAR) return false;
     if ((flags & RUBY_T_MASK) != T_STRING) return true;
-    return RBASIC(obj)->klass == objspace->rgengc.seen &&
+    return RBASIC(obj)->klass == objspace->rgengc.marked_old &&
         (flags & (RSTRING_NOEMBED | RUBY_ELTS_SHARED)) != (RSTRING_NOEMBED | RUBY_ELTS_SHARED);
 }
 
 /* Would +obj+, in which there is nothing to mark now, be found so by the next full marking
  * too, if no write barrier tells otherwise? Then that one need not look at it. */
 static void
-gc_note_leaf(rb_objspace_t *objspace, VALUE obj)
+cow_note_leaf(rb_objspace_t *objspace, VALUE obj)
 {
     if (!is_full_marking(objspace)) return;
     /* A class is kept by its objects; the builtin ones are never freed. */
     if (BUILTIN_TYPE(obj) == T_STRING && RBASIC(obj)->klass != rb_cString) return;
 
-    const struct locate_cell cell = locate_cell((uintptr_t)obj);
+    const struct cow_object_bits bits = cow_object_bits((uintptr_t)obj);
 
     /* The rows of sealed pages are shared. */
-    if (cell_is_old(&cell) && !GET_HEAP_PAGE(obj)->seal.sealed) locate_put_bit(&cell, ROW_LEAF, true);
+    if (cow_bits_are_old(&bits) && !GET_HEAP_PAGE(obj)->seal.sealed)
+        cow_bit_assign(&bits, COW_BITMAP_LEAF, true);
 }
 
 /* Objects that were popped and are fetched from memory while others are marked: first
  * in, first out. In a small heap few of them are far, and the order in which they refer to
  * each other is better kept: few are ahead. */
-enum { MARK_AHEAD = 16, MARK_AHEAD_SMALL = 4, SMALL_HEAP_BYTES = 16 * 1024 * 1024 };
-struct mark_ahead {
-    VALUE objects[MARK_AHEAD];
+enum { COW_MARK_AHEAD = 16, COW_MARK_AHEAD_SMALL = 4, COW_SMALL_HEAP_BYTES = 16 * 1024 * 1024 };
+struct cow_mark_ahead {
+    VALUE objects[COW_MARK_AHEAD];
     unsigned int first, count, limit;
 };
 
@@ -235,14 +238,14 @@ struct mark_ahead {
  * incremental: n -> mark at most `n' objects
  */
 static inline VALUE
-mark_ahead_take(struct mark_ahead *ahead)
+cow_mark_ahead_take(struct cow_mark_ahead *ahead)
 {
     ahead->count--;
-    return ahead->objects[ahead->first++ % MARK_AHEAD];
+    return ahead->objects[ahead->first++ % COW_MARK_AHEAD];
 }
 
 static inline bool
-pop_mark_stack_ahead(mark_stack_t *stack, struct mark_ahead *ahead, VALUE *obj)
+cow_pop_mark_stack_ahead(mark_stack_t *stack, struct cow_mark_ahead *ahead, VALUE *obj)
 {
     VALUE next;
 
@@ -254,36 +257,36 @@ pop_mark_stack_ahead(mark_stack_t *stack, struct mark_ahead *ahead, VALUE *obj)
             return true;
         }
         __builtin_prefetch((const void *)next);
-        ahead->objects[(ahead->first + ahead->count++) % MARK_AHEAD] = next;
+        ahead->objects[(ahead->first + ahead->count++) % COW_MARK_AHEAD] = next;
     }
     if (ahead->count == 0) return false;
-    *obj = mark_ahead_take(ahead);
+    *obj = cow_mark_ahead_take(ahead);
     return true;
 }
 
 /* What is written into +obj+ may be a reference. Its word of the row is other objects',
  * too, of other Ractors. */
 static void
-gc_forget_leaf(VALUE obj)
+cow_forget_leaf(VALUE obj)
 {
     int lev = rb_gc_vm_lock_no_barrier();
-    const struct locate_cell cell = locate_cell((uintptr_t)obj);
+    const struct cow_object_bits bits = cow_object_bits((uintptr_t)obj);
 
-    locate_put_bit(&cell, ROW_LEAF, false);
+    cow_bit_assign(&bits, COW_BITMAP_LEAF, false);
     rb_gc_vm_unlock_no_barrier(lev);
 }
 
 /* The rare ways of the write barrier call it again from functions of their own, so that it
  * saves no registers in the usual ones. */
 static void
-gc_writebarrier_leaf(VALUE a, VALUE b, rb_objspace_t *objspace)
+cow_writebarrier_leaf(VALUE a, VALUE b, rb_objspace_t *objspace)
 {
-    gc_forget_leaf(a);
+    cow_forget_leaf(a);
     rb_gc_impl_writebarrier(objspace, a, b);
 }
 
 static void
-gc_writebarrier_marking(VALUE a, VALUE b, rb_objspace_t *objspace)
+cow_writebarrier_marking(VALUE a, VALUE b, rb_objspace_t *objspace)
 {
     bool retry = false;
     /* slow path */
@@ -302,7 +305,7 @@ gc_writebarrier_marking(VALUE a, VALUE b, rb_objspace_t *objspace)
 }
 
 static bool
-gc_marked_p(void *objspace, VALUE obj)
+cow_marked_p(void *objspace, VALUE obj)
 {
     return RVALUE_MARKED(objspace, obj);
 }

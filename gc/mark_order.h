@@ -4,22 +4,22 @@
 /*
  * mark_order: what is pushed on the mark stack, and checked when it is popped.
  *
- * Entry points: push_mark_stack, which replaces upstream's and reads no object; mark_stack_check, when the object is
- * about to be read anyway; mark_stack_trim_cache.
+ * Entry points: push_mark_stack, which replaces upstream's and reads no object; cow_mark_stack_check, when
+ * the object is about to be read anyway; cow_mark_stack_trim_cache.
  *
  * Who writes this memory after a fork: a process that marks, its own mark stack (mark_stack.h).
  */
 
 /* What a process that shares its memory keeps for its next collection. */
 static void
-mark_stack_trim_cache(mark_stack_t *stack)
+cow_mark_stack_trim_cache(mark_stack_t *stack)
 {
-    while (stack->cache_size > MARK_STACK_KEPT_CHUNKS) {
+    while (stack->cache_size > COW_MARK_STACK_KEPT_CHUNKS) {
         stack_chunk_t *chunk = stack->cache;
 
         stack->cache = chunk->next;
         stack->cache_size--;
-        mark_stack_give(chunk, sizeof(stack_chunk_t));
+        cow_mark_stack_free_chunk(chunk, sizeof(stack_chunk_t));
     }
     stack->unused_cache_size = stack->cache_size;
 }
@@ -36,9 +36,10 @@ push_mark_stack(mark_stack_t *stack, VALUE obj)
 /* Stops where what was marked is no object. It is asked when the object is about to be
  * read anyway, not when it is pushed. */
 static inline void
-mark_stack_check(VALUE obj)
+cow_mark_stack_check(VALUE obj)
 {
-    const uint32_t no_objects = 1u << T_NONE | 1u << T_NIL | 1u << T_FIXNUM | 1u << T_MOVED | 1u << T_ZOMBIE | 1u << T_UNDEF | 1u << T_MASK | 1u << T_NODE;
+    const uint32_t no_objects = 1u << T_NONE | 1u << T_NIL | 1u << T_FIXNUM | 1u << T_MOVED | 1u << T_ZOMBIE |
+                                1u << T_UNDEF | 1u << T_MASK | 1u << T_NODE;
 
     if (RB_LIKELY(!(no_objects >> BUILTIN_TYPE(obj) & 1))) return;
     rb_obj_info_dump(obj);

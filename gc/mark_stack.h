@@ -14,7 +14,7 @@
  * A chunk is large, so that mapping it costs little beside filling it: a page fault for
  * each 512 entries, which are as many objects to mark.
  *
- * Entry points: mark_stack_take, mark_stack_give.
+ * Entry points: cow_mark_stack_alloc_chunk, cow_mark_stack_free_chunk.
  *
  * Who writes this memory after a fork: whoever collects, and what it writes is its own.
  */
@@ -22,25 +22,25 @@
 #include "os.h"
 
 enum {
-    MARK_STACK_CHUNK = 64 * 1024, /* bytes */
-    MARK_STACK_ENTRIES = (MARK_STACK_CHUNK - (int)sizeof(void *)) / (int)sizeof(void *),
+    COW_MARK_STACK_CHUNK = 64 * 1024, /* bytes */
+    COW_MARK_STACK_ENTRIES = (COW_MARK_STACK_CHUNK - (int)sizeof(void *)) / (int)sizeof(void *),
     /* Chunks that a process begins with, and that one keeps which shares its memory. */
-    MARK_STACK_FIRST_CHUNKS = 1,
-    MARK_STACK_KEPT_CHUNKS = 1
+    COW_MARK_STACK_FIRST_CHUNKS = 1,
+    COW_MARK_STACK_KEPT_CHUNKS = 1
 };
 
 /* Gives a chunk of +size+ bytes, or NULL where there is no memory. */
 static inline void *
-mark_stack_take(size_t size)
+cow_mark_stack_alloc_chunk(size_t size)
 {
-    return os_take(size);
+    return cow_os_alloc(size);
 }
 
 /* Gives a chunk back. */
 static inline void
-mark_stack_give(void *chunk, size_t size)
+cow_mark_stack_free_chunk(void *chunk, size_t size)
 {
-    os_release(chunk, size);
+    cow_os_free(chunk, size);
 }
 
 #endif /* COW_MARK_STACK_H */

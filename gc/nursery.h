@@ -31,13 +31,13 @@
  * (0.3 us a page; hence slots / 64). A nursery sized by what the child keeps
  * would be collected all the time.
  *
- * Entry points: nursery_floor and nursery_inherit (at the fork, in the child),
- * nursery_basis and nursery_min_free (wherever a ratio is applied),
- * nursery_within_floor, nursery_grown, nursery_may_grow, nursery_extension and
- * nursery_charge (when a heap has to grow), nursery_marked_fully (at the end of a full
- * marking), nursery_survived and nursery_swept (at the end of a sweep), nursery_ran_out
- * (before a collection for want of slots), nursery_pools (for a page that is swept),
- * nursery_holes (when pages are given back), nursery_consistent.
+ * Entry points: cow_nursery_floor and cow_nursery_inherit (at the fork, in the child),
+ * cow_nursery_basis and cow_nursery_min_free (wherever a ratio is applied),
+ * cow_nursery_within_floor, cow_nursery_grown, cow_nursery_may_grow, cow_nursery_extension and
+ * cow_nursery_charge (when a heap has to grow), cow_nursery_marked_fully (at the end of a full
+ * marking), cow_nursery_survived and cow_nursery_swept (at the end of a sweep), cow_nursery_ran_out
+ * (before a collection for want of slots), cow_nursery_pools (for a page that is swept),
+ * cow_nursery_vacancies (when pages are given back), cow_nursery_consistent.
  *
  * Who writes this memory after a fork: the child, a few words a heap in its
  * objspace, at the fork and when inherited objects die. Nothing lies in pages
@@ -61,34 +61,34 @@
 #include "setting.h"
 
 /* Free slots of all heaps together that a child has after a collection. */
-#ifndef NURSERY_LEAST_SLOTS
-# define NURSERY_LEAST_SLOTS 12288
+#ifndef COW_NURSERY_LEAST_SLOTS
+# define COW_NURSERY_LEAST_SLOTS 12288
 #endif
 
 /* They are at least the inherited slots divided by this. */
-#ifndef NURSERY_INHERITED_SLOTS_PER_SLOT
-# define NURSERY_INHERITED_SLOTS_PER_SLOT 64
+#ifndef COW_NURSERY_INHERITED_SLOTS_PER_SLOT
+# define COW_NURSERY_INHERITED_SLOTS_PER_SLOT 64
 #endif
 
 /* The heaps grow by what they inherited divided by this, and then there is a full
  * collection. */
-#ifndef NURSERY_INHERITED_PER_GROWTH
-# define NURSERY_INHERITED_PER_GROWTH 4
+#ifndef COW_NURSERY_INHERITED_PER_GROWTH
+# define COW_NURSERY_INHERITED_PER_GROWTH 4
 #endif
 
 /* Free slots for each object that was made between the last two collections, at most. */
-#ifndef NURSERY_DEMAND
-# define NURSERY_DEMAND 2
+#ifndef COW_NURSERY_DEMAND
+# define COW_NURSERY_DEMAND 2
 #endif
 
 /* One in so many of them is forgotten with each collection. */
-#ifndef NURSERY_DEMAND_FORGOTTEN
-# define NURSERY_DEMAND_FORGOTTEN 8
+#ifndef COW_NURSERY_DEMAND_FORGOTTEN
+# define COW_NURSERY_DEMAND_FORGOTTEN 8
 #endif
 
 /* A heap's floor is at least the whole floor divided by this. */
-#ifndef NURSERY_HEAP_SHARES
-# define NURSERY_HEAP_SHARES 8
+#ifndef COW_NURSERY_HEAP_SHARES
+# define COW_NURSERY_HEAP_SHARES 8
 #endif
 
 /*
@@ -97,7 +97,7 @@
  *
  *     objects <= slots
  */
-struct nursery_inheritance {
+struct cow_nursery_inheritance {
     size_t objects; /* inherited and not known to be dead */
     size_t slots;   /* slots of inherited pages */
     size_t floor;   /* of this heap */
@@ -109,9 +109,9 @@ struct nursery_inheritance {
 /* Slots of all heaps to which the ratios apply at least.
  * pre: 0 < min_ratio <= 1 */
 static inline size_t
-nursery_floor(size_t least, size_t inherited_slots, double min_ratio)
+cow_nursery_floor(size_t least, size_t inherited_slots, double min_ratio)
 {
-    size_t for_inherited = inherited_slots / NURSERY_INHERITED_SLOTS_PER_SLOT;
+    size_t for_inherited = inherited_slots / COW_NURSERY_INHERITED_SLOTS_PER_SLOT;
     double floor = (least > for_inherited ? least : for_inherited) / min_ratio;
 
     return floor < (double)(SIZE_MAX / 2) ? (size_t)floor : SIZE_MAX / 2;
@@ -121,15 +121,15 @@ nursery_floor(size_t least, size_t inherited_slots, double min_ratio)
  * +floor+ are those of all heaps. Its share of the floor is its share of the slots, for a
  * child makes about the kinds of objects that its parent made; but not less
  * than an eighth, for it may also make others. */
-static inline struct nursery_inheritance
-nursery_inherit(size_t objects, size_t slots, size_t all_slots, size_t floor)
+static inline struct cow_nursery_inheritance
+cow_nursery_inherit(size_t objects, size_t slots, size_t all_slots, size_t floor)
 {
-    struct nursery_inheritance inherited = { 0 };
+    struct cow_nursery_inheritance inherited = { 0 };
 
     if (all_slots <= floor || slots == 0) return inherited;
 
     size_t share = (size_t)(floor * ((double)slots / (double)all_slots));
-    size_t least = floor / NURSERY_HEAP_SHARES;
+    size_t least = floor / COW_NURSERY_HEAP_SHARES;
 
     inherited.objects = objects < slots ? objects : slots;
     inherited.slots = slots;
@@ -141,16 +141,16 @@ nursery_inherit(size_t objects, size_t slots, size_t all_slots, size_t floor)
 /* Slots of the heap that inherited objects do not take.
  * The heap may have lost inherited pages since. */
 static inline size_t
-nursery_own(const struct nursery_inheritance *inherited, size_t total)
+cow_nursery_own(const struct cow_nursery_inheritance *inherited, size_t total)
 {
     return total > inherited->objects ? total - inherited->objects : 0;
 }
 
 /* Slots to which the ratios apply. */
 static inline size_t
-nursery_basis(const struct nursery_inheritance *inherited, size_t total)
+cow_nursery_basis(const struct cow_nursery_inheritance *inherited, size_t total)
 {
-    size_t own = nursery_own(inherited, total);
+    size_t own = cow_nursery_own(inherited, total);
     size_t basis = own > inherited->floor ? own : inherited->floor;
 
     return basis < total ? basis : total;
@@ -158,14 +158,14 @@ nursery_basis(const struct nursery_inheritance *inherited, size_t total)
 
 /* Free slots that a heap has at least by the ratios. */
 static inline size_t
-nursery_by_ratios(const struct nursery_inheritance *inherited, size_t total, double min_ratio)
+cow_nursery_by_ratios(const struct cow_nursery_inheritance *inherited, size_t total, double min_ratio)
 {
-    return (size_t)(nursery_basis(inherited, total) * min_ratio);
+    return (size_t)(cow_nursery_basis(inherited, total) * min_ratio);
 }
 
 /* Of +slots+ free slots, so many as the heap is known to be worth. */
 static inline size_t
-nursery_worth(const struct nursery_inheritance *inherited, size_t slots)
+cow_nursery_worth(const struct cow_nursery_inheritance *inherited, size_t slots)
 {
     return inherited->demand > 0 && slots > inherited->demand ? inherited->demand : slots;
 }
@@ -176,9 +176,9 @@ nursery_worth(const struct nursery_inheritance *inherited, size_t slots)
  * few; a child collects before such a heap grows so far, so it would ask for a
  * full GC again and again. */
 static inline size_t
-nursery_min_free(const struct nursery_inheritance *inherited, size_t total, double min_ratio)
+cow_nursery_min_free(const struct cow_nursery_inheritance *inherited, size_t total, double min_ratio)
 {
-    size_t slots = nursery_worth(inherited, nursery_by_ratios(inherited, total, min_ratio));
+    size_t slots = cow_nursery_worth(inherited, cow_nursery_by_ratios(inherited, total, min_ratio));
 
     return slots > 0 ? slots : 1;
 }
@@ -186,9 +186,9 @@ nursery_min_free(const struct nursery_inheritance *inherited, size_t total, doub
 /* A collection is made because this heap has no free slot: what it makes is worth all that
  * the ratios say, and twice, as some of that is forgotten until it is swept. */
 static inline void
-nursery_ran_out(struct nursery_inheritance *inherited, size_t total, double min_ratio)
+cow_nursery_ran_out(struct cow_nursery_inheritance *inherited, size_t total, double min_ratio)
 {
-    size_t slots = nursery_by_ratios(inherited, total, min_ratio) * NURSERY_DEMAND;
+    size_t slots = cow_nursery_by_ratios(inherited, total, min_ratio) * COW_NURSERY_DEMAND;
 
     if (inherited->floor > 0 && inherited->demand < slots) inherited->demand = slots;
 }
@@ -199,28 +199,28 @@ nursery_ran_out(struct nursery_inheritance *inherited, size_t total, double min_
  * big slots has as many of them by the ratios as others, but a child may make few such
  * objects. */
 static inline void
-nursery_swept(struct nursery_inheritance *inherited, size_t allocated)
+cow_nursery_swept(struct cow_nursery_inheritance *inherited, size_t allocated)
 {
     size_t made = allocated - inherited->allocated;
 
     if (inherited->floor == 0) return;
     inherited->allocated = allocated;
-    made = made < SIZE_MAX / NURSERY_DEMAND ? made * NURSERY_DEMAND + 1 : SIZE_MAX;
-    size_t before = inherited->demand - inherited->demand / NURSERY_DEMAND_FORGOTTEN;
+    made = made < SIZE_MAX / COW_NURSERY_DEMAND ? made * COW_NURSERY_DEMAND + 1 : SIZE_MAX;
+    size_t before = inherited->demand - inherited->demand / COW_NURSERY_DEMAND_FORGOTTEN;
     inherited->demand = made > before ? made : before;
 }
 
 /* Is the heap within its floor? Then it may grow without a full GC first: that
  * would mark all that was inherited, and find little that is the child's. */
 static inline bool
-nursery_within_floor(const struct nursery_inheritance *inherited, size_t total)
+cow_nursery_within_floor(const struct cow_nursery_inheritance *inherited, size_t total)
 {
-    return nursery_own(inherited, total) < inherited->floor;
+    return cow_nursery_own(inherited, total) < inherited->floor;
 }
 
 /* Slots that a heap of +total+ slots has more than when a full collection was last made. */
 static inline size_t
-nursery_grown(const struct nursery_inheritance *inherited, size_t total)
+cow_nursery_grown(const struct cow_nursery_inheritance *inherited, size_t total)
 {
     return total > inherited->then ? total - inherited->then : 0;
 }
@@ -230,14 +230,14 @@ nursery_grown(const struct nursery_inheritance *inherited, size_t total)
  * that was collected some times since. Here it marks all that was inherited: it must wait
  * until that is worth its price. */
 static inline bool
-nursery_may_grow(size_t grown, size_t inherited_bytes)
+cow_nursery_may_grow(size_t grown, size_t inherited_bytes)
 {
-    return grown < inherited_bytes / NURSERY_INHERITED_PER_GROWTH;
+    return grown < inherited_bytes / COW_NURSERY_INHERITED_PER_GROWTH;
 }
 
 /* A full collection has marked what lives in a heap of +total+ slots. */
 static inline void
-nursery_marked_fully(struct nursery_inheritance *inherited, size_t total)
+cow_nursery_marked_fully(struct cow_nursery_inheritance *inherited, size_t total)
 {
     inherited->then = total;
 }
@@ -248,12 +248,13 @@ nursery_marked_fully(struct nursery_inheritance *inherited, size_t total)
  * basis for objects that live, but the floor of a fresh child is nearly empty.
  * pre: 0 <= goal_ratio < 1; 0 is upstream's for "no goal" */
 static inline size_t
-nursery_extension(const struct nursery_inheritance *inherited, size_t total, size_t free_slots, double min_ratio, double goal_ratio)
+cow_nursery_extension(const struct cow_nursery_inheritance *inherited, size_t total, size_t free_slots,
+                      double min_ratio, double goal_ratio)
 {
-    size_t own = nursery_own(inherited, total);
+    size_t own = cow_nursery_own(inherited, total);
     size_t kept = own > free_slots ? own - free_slots : 0;
-    size_t goal = nursery_worth(inherited, (size_t)(kept * goal_ratio / (1 - goal_ratio)));
-    size_t least = nursery_min_free(inherited, total, min_ratio);
+    size_t goal = cow_nursery_worth(inherited, (size_t)(kept * goal_ratio / (1 - goal_ratio)));
+    size_t least = cow_nursery_min_free(inherited, total, min_ratio);
     size_t slots = goal > least ? goal : least;
 
     return slots > free_slots ? slots - free_slots : 1;
@@ -263,15 +264,15 @@ nursery_extension(const struct nursery_inheritance *inherited, size_t total, siz
  * by: in a child as much as one with the +most+ slots, for it is memory that is
  * rationed here, and a slot may be of 40 bytes or of 640. */
 static inline size_t
-nursery_charge(const struct nursery_inheritance *inherited, size_t slots, size_t most)
+cow_nursery_charge(const struct cow_nursery_inheritance *inherited, size_t slots, size_t most)
 {
     return inherited->floor > 0 ? most : slots;
 }
 
 /* A sweep left +survivors+ objects: no more can be inherited ones. Afterwards
- * the free slots of the heap are at most nursery_own. */
+ * the free slots of the heap are at most cow_nursery_own. */
 static inline void
-nursery_survived(struct nursery_inheritance *inherited, size_t survivors)
+cow_nursery_survived(struct cow_nursery_inheritance *inherited, size_t survivors)
 {
     if (inherited->objects > survivors) inherited->objects = survivors;
 }
@@ -280,7 +281,8 @@ nursery_survived(struct nursery_inheritance *inherited, size_t survivors)
  * each page of a heap until +most+ slots are. A child puts aside no more than its heap
  * will make use of: +most+ slots of 640 bytes are as much memory as all its others. */
 static inline bool
-nursery_pools(const struct nursery_inheritance *inherited, size_t pooled, size_t free_slots, size_t most)
+cow_nursery_pools(const struct cow_nursery_inheritance *inherited, size_t pooled, size_t free_slots,
+                  size_t most)
 {
     if (inherited->floor == 0 || inherited->demand == 0 || inherited->demand >= most) return pooled < most;
     return pooled + free_slots <= inherited->demand;
@@ -290,14 +292,14 @@ nursery_pools(const struct nursery_inheritance *inherited, size_t pooled, size_t
  * not as the parent left them: giving back pages of the child's own because
  * of them would send its objects into pages that are shared. */
 static inline size_t
-nursery_holes(const struct nursery_inheritance *inherited)
+cow_nursery_vacancies(const struct cow_nursery_inheritance *inherited)
 {
     return inherited->slots - inherited->objects;
 }
 
 /* Recomputes what is kept; writes the first difference to +out+ and gives false. */
 static inline bool
-nursery_consistent(const struct nursery_inheritance *inherited, FILE *out)
+cow_nursery_consistent(const struct cow_nursery_inheritance *inherited, FILE *out)
 {
     if (inherited->objects > inherited->slots) {
         fprintf(out, "nursery_inheritance.objects: expected at most .slots (%zu), found %zu\n",

@@ -15,38 +15,42 @@ heap_page_body_allocate(void)
 {
     void *body;
 
-    return locate_take(&body) ? body : NULL;
+    return cow_locate_alloc_page(&body) ? body : NULL;
 }
 
 static void
 heap_page_body_free(struct heap_page_body *body)
 {
-    locate_give(locate_known((uintptr_t)body), body);
+    cow_locate_free_page(cow_locate_find_page((uintptr_t)body), body);
 }
 
 /* Notes where the rows of the page stand. */
 static void
-heap_page_find_rows(struct heap_page *page)
+cow_page_find_bitmaps(struct heap_page *page)
 {
-    page->mark_bits = locate_page_row(page, page->body, ROW_MARK);
-    page->uncollectible_bits = locate_page_row(page, page->body, ROW_UNCOLLECTIBLE);
-    page->marking_bits = locate_page_row(page, page->body, ROW_MARKING);
-    page->remembered_bits = locate_page_row(page, page->body, ROW_REMEMBERED);
-    page->wb_unprotected_bits = locate_page_row(page, page->body, ROW_WB_UNPROTECTED);
-    page->pinned_bits = locate_page_row(page, page->body, ROW_PINNED);
-    page->allocated_bits = locate_page_row(page, page->body, ROW_ALLOCATED);
-    page->cleanup_bits = locate_page_row(page, page->body, ROW_CLEANUP);
+    page->mark_bits = cow_locate_page_bitmap(page, page->body, COW_BITMAP_MARK);
+    page->uncollectible_bits = cow_locate_page_bitmap(page, page->body, COW_BITMAP_UNCOLLECTIBLE);
+    page->marking_bits = cow_locate_page_bitmap(page, page->body, COW_BITMAP_MARKING);
+    page->remembered_bits = cow_locate_page_bitmap(page, page->body, COW_BITMAP_REMEMBERED);
+    page->wb_unprotected_bits = cow_locate_page_bitmap(page, page->body, COW_BITMAP_WB_UNPROTECTED);
+    page->pinned_bits = cow_locate_page_bitmap(page, page->body, COW_BITMAP_PINNED);
+    page->allocated_bits = cow_locate_page_bitmap(page, page->body, COW_BITMAP_ALLOCATED);
+    page->cleanup_bits = cow_locate_page_bitmap(page, page->body, COW_BITMAP_CLEANUP);
 }
 
-/* Lays out a page for the slots of its heap: +slots+ of them, or one less. Gives how many. */
+/* Lays a page out for at most +slots+ slots of its heap. Gives how many there are: one less if one is the
+ * hole. */
 static int
-heap_page_lay_out(struct heap_page *page, int slots)
+cow_page_lay_out(struct heap_page *page, int slots)
 {
-    page->hole = locate_lay_out(page, page->slot_size);
+    page->hole = cow_locate_lay_out(page, page->slot_size);
+    if (page->hole < -1)
+        rb_bug("heap page %p: malloc's address does not fit slots of %d bytes", (void *)page->body,
+               page->slot_size);
     if (page->hole >= 0) slots--;
     page->total_slots = slots;
-    for (uintptr_t p = page->start; p < heap_page_end(page); p += page->slot_size) {
-        if (p != heap_page_hole(page)) asan_poison_memory_region((void *)p, page->slot_size);
+    for (uintptr_t p = page->start; p < cow_page_end(page); p += page->slot_size) {
+        if (p != cow_page_hole(page)) asan_poison_memory_region((void *)p, page->slot_size);
     }
     return slots;
 }

@@ -37,14 +37,14 @@
 
 /* For a function that reads words of slots whether they are poisoned or not. */
 #if COW_ASAN
-# define READS_POISON __attribute__((no_sanitize_address))
+# define COW_READS_POISON __attribute__((no_sanitize_address))
 #else
-# define READS_POISON
+# define COW_READS_POISON
 #endif
 
 /* Whoever reads or writes it from now on is told of. */
 static inline void
-poison(const void *memory, size_t size)
+cow_poison(const void *memory, size_t size)
 {
 #if COW_ASAN
     __asan_poison_memory_region(memory, size);
@@ -56,7 +56,7 @@ poison(const void *memory, size_t size)
 
 /* It may be read and written again; what stands in it is anything. */
 static inline void
-unpoison(const void *memory, size_t size)
+cow_unpoison(const void *memory, size_t size)
 {
 #if COW_ASAN
     __asan_unpoison_memory_region(memory, size);

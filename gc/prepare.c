@@ -1,35 +1,35 @@
 /*
  * prepare: brings the heap in order before a fork, and in Process.warmup.
  *
- * Job: full collections until hardly anything dies; all survivors become old; then the pages are sealed. Finalizers
- * run between collections, without the VM lock.
+ * Job: full collections until hardly anything dies; all survivors become old; then the pages are sealed.
+ * Finalizers run between collections, without the VM lock.
  *
- * Entry points: seal_wanted, seal_prepare, prepare_heap, rb_gc_impl_prepare_heap.
+ * Entry points: cow_seal_wanted, cow_seal_prepare, cow_prepare_heap, rb_gc_impl_prepare_heap.
  *
  * Who writes this memory after a fork: nobody: all of it happens before.
  */
 
 /* How often Process.warmup collects at most, and after how few dead objects it stops. */
-#ifndef PREPARE_HEAP_MAX_ROUNDS
-# define PREPARE_HEAP_MAX_ROUNDS 4
+#ifndef COW_PREPARE_HEAP_MAX_ROUNDS
+# define COW_PREPARE_HEAP_MAX_ROUNDS 4
 #endif
-#ifndef PREPARE_HEAP_DEAD_SLOTS
-# define PREPARE_HEAP_DEAD_SLOTS 256
+#ifndef COW_PREPARE_HEAP_DEAD_SLOTS
+# define COW_PREPARE_HEAP_DEAD_SLOTS 256
 #endif
 
 /* May the heap be sealed in this +mode+, and is it big enough? */
 static bool
-seal_wanted(rb_objspace_t *objspace, enum seal_mode mode)
+cow_seal_wanted(rb_objspace_t *objspace, enum cow_seal_mode mode)
 {
-    return gc_params.cow.seal_mode >= mode && gc_config_full_mark_val && !dont_gc_val() && !during_gc && !finalizing &&
-        objspace_live_slots(objspace) >= SEAL_LEAST_LIVE;
+    return gc_params.cow.seal_mode >= mode && gc_config_full_mark_val && !dont_gc_val() && !during_gc &&
+           !finalizing && objspace_live_slots(objspace) >= COW_SEAL_LEAST_LIVE;
 }
 
-/* Takes the VM lock and stops the other Ractors; gives what seal_unlock takes. Between the two no
+/* Takes the VM lock and stops the other Ractors; gives what cow_seal_unlock takes. Between the two no
  * Ruby runs: a finalizer that forked would wait for the lock that its own thread holds, and
  * what it made between a collection that promotes and the seal would be sealed, but young. */
 static unsigned int
-seal_lock(void)
+cow_seal_lock(void)
 {
     unsigned int level = rb_gc_vm_lock();
 
@@ -38,7 +38,7 @@ seal_lock(void)
 }
 
 static void
-seal_unlock(unsigned int level)
+cow_seal_unlock(unsigned int level)
 {
     rb_gc_vm_unlock(level);
 }
@@ -46,45 +46,45 @@ seal_unlock(unsigned int level)
 /* One full collection after which all survivors are old, then seals.
  * Finalizers wait: the caller runs them, without the lock. */
 static void
-seal_prepare(rb_objspace_t *objspace)
+cow_seal_prepare(rb_objspace_t *objspace)
 {
-    unsigned int level = seal_lock();
+    unsigned int level = cow_seal_lock();
 
     gc_rest(objspace);
     garbage_collect(objspace, GPR_FLAG_AT_ONCE | GPR_FLAG_PROMOTE);
     if (!is_lazy_sweeping(objspace) && !is_incremental_marking(objspace)) {
-        seal_pages(objspace);
-        heap_allowance_reset(objspace);
+        cow_seal_pages(objspace);
+        cow_heap_allowance_reset(objspace);
     }
-    seal_unlock(level);
+    cow_seal_unlock(level);
 }
 
 /* Opens what is sealed: Process.warmup compacts all. */
 static void
-prepare_heap_begin(rb_objspace_t *objspace)
+cow_prepare_heap_begin(rb_objspace_t *objspace)
 {
-    unsigned int level = seal_lock();
+    unsigned int level = cow_seal_lock();
 
     gc_rest(objspace);
     for (int i = 0; i < HEAP_COUNT; i++) {
-        while (heaps[i].seal.last) seal_open_page(objspace, &heaps[i], heaps[i].seal.last);
+        while (heaps[i].seal.last) cow_seal_open_page(objspace, &heaps[i], heaps[i].seal.last);
     }
     for (int i = 0; i < HEAP_COUNT; i++) {
         struct heap_page *page;
 
         ccan_list_for_each(&heaps[i].pages, page, page_node) {
-            heap_page_each_run(page, false, gc_set_candidate_object_i, objspace);
+            cow_page_each_run(page, false, gc_set_candidate_object_i, objspace);
         }
     }
-    seal_unlock(level);
+    cow_seal_unlock(level);
 }
 
 /* One collection of Process.warmup. When few objects died, or where +last+ says so, the heap
  * is in order: it is sealed then, if +seal+ says so, and true returned. */
 static bool
-prepare_heap_round(rb_objspace_t *objspace, bool seal, bool last)
+cow_prepare_heap_round(rb_objspace_t *objspace, bool seal, bool last)
 {
-    unsigned int level = seal_lock();
+    unsigned int level = cow_seal_lock();
     size_t live_slots = objspace_live_slots(objspace);
     int full_marking_p = gc_config_full_mark_val;
     double orig_max_free_slots = gc_params.heap_free_slots_max_ratio;
@@ -99,21 +99,21 @@ prepare_heap_round(rb_objspace_t *objspace, bool seal, bool last)
 
     /* What dies lets other objects die in the next GC (a symbol its name).
      * Each that is left costs every child an OS page. */
-    last = last || objspace_live_slots(objspace) + PREPARE_HEAP_DEAD_SLOTS >= live_slots;
+    last = last || objspace_live_slots(objspace) + COW_PREPARE_HEAP_DEAD_SLOTS >= live_slots;
     if (last) {
         objspace->heap_pages.allocatable_slots = 0;
         heap_pages_free_unused_pages(objspace);
         GC_ASSERT(objspace->empty_pages_count == 0);
-        if (seal && !is_lazy_sweeping(objspace)) seal_pages(objspace);
-        heap_allowance_reset(objspace);
+        if (seal && !is_lazy_sweeping(objspace)) cow_seal_pages(objspace);
+        cow_heap_allowance_reset(objspace);
     }
-    seal_unlock(level);
+    cow_seal_unlock(level);
     return last;
 }
 
 /* Before a fork, whose code knows of no finalizers. */
 static void
-finalize_as_job(void *objspace_ptr)
+cow_finalize_as_job(void *objspace_ptr)
 {
     rb_objspace_t *objspace = objspace_ptr;
 
@@ -121,15 +121,15 @@ finalize_as_job(void *objspace_ptr)
 }
 
 static void
-prepare_heap(rb_objspace_t *objspace, void (*finalize)(void *))
+cow_prepare_heap(rb_objspace_t *objspace, void (*finalize)(void *))
 {
-    bool seal = seal_wanted(objspace, SEAL_WARMUP);
-    int rounds = PREPARE_HEAP_MAX_ROUNDS;
+    bool seal = cow_seal_wanted(objspace, COW_SEAL_WARMUP);
+    int rounds = COW_PREPARE_HEAP_MAX_ROUNDS;
 
-    prepare_heap_begin(objspace);
+    cow_prepare_heap_begin(objspace);
     do {
         (*finalize)(objspace);
-    } while (!prepare_heap_round(objspace, seal, --rounds == 0));
+    } while (!cow_prepare_heap_round(objspace, seal, --rounds == 0));
     (*finalize)(objspace);
 
 #if defined(HAVE_MALLOC_TRIM) && !defined(RUBY_ALTERNATIVE_MALLOC_HEADER)
@@ -140,5 +140,5 @@ prepare_heap(rb_objspace_t *objspace, void (*finalize)(void *))
 void
 rb_gc_impl_prepare_heap(void *objspace_ptr)
 {
-    prepare_heap(objspace_ptr, gc_finalize_deferred);
+    cow_prepare_heap(objspace_ptr, gc_finalize_deferred);
 }

@@ -1,22 +1,23 @@
 /*
  * seal: closes heap pages to allocation before a fork, and opens them again.
  *
- * Job: seal_pages closes pages (seal.h says which). seal_sweep cleans up what has died in them after a full marking,
- * and opens a page in which little lives.
+ * Job: cow_seal_pages closes pages (seal.h says which). cow_seal_sweep cleans up what has died in them after
+ * a full marking, and opens a page in which little lives.
  *
- * Entry points: seal_pages, seal_open_page, seal_sweep, seal_marks_clear, seal_marks_finish, seal_crowded_opening,
- * seal_finish, seal_room_to_grow.
+ * Entry points: cow_seal_pages, cow_seal_open_page, cow_seal_sweep, cow_seal_marks_clear,
+ * cow_seal_marks_finish, cow_seal_crowded_opening, cow_seal_finish, cow_seal_room_to_grow.
  *
- * Who writes this memory after a fork: a full collection, the bitmaps of sealed pages in which something died.
+ * Who writes this memory after a fork: a full collection, the bitmaps of sealed pages in which something
+ * died.
  */
 
 static void gc_ractor_newobj_cache_clear(void *c, void *data);
 
 /* Live objects of a sealed page, once marking is done. */
 static size_t
-seal_page_live(struct heap_page *page)
+cow_seal_page_live(struct heap_page *page)
 {
-    const bits_t *mark_bits = heap_page_marks(page);
+    const bits_t *mark_bits = cow_page_marks(page);
     size_t live = 0;
 
     for (int i = 0; i < HEAP_PAGE_BITMAP_LIMIT; i++) {
@@ -28,9 +29,9 @@ seal_page_live(struct heap_page *page)
 /* At the start of a full marking. What need not change is not written: the
  * uncollectible bits tell later which objects have died. */
 static void
-seal_marks_clear(struct heap_page *page)
+cow_seal_marks_clear(struct heap_page *page)
 {
-    heap_page_marks_written(page);
+    cow_page_marks_written(page);
     for (int i = 0; i < HEAP_PAGE_BITMAP_LIMIT; i++) {
         if (page->marking_bits[i]) page->marking_bits[i] = 0;
         if (page->remembered_bits[i]) page->remembered_bits[i] = 0;
@@ -41,7 +42,7 @@ seal_marks_clear(struct heap_page *page)
 /* At the end of a full marking: counts what lives in sealed pages. When all
  * survivors shall be old, those without a write barrier are remembered. */
 static void
-seal_marks_finish(rb_objspace_t *objspace)
+cow_seal_marks_finish(rb_objspace_t *objspace)
 {
     for (int i = 0; i < HEAP_COUNT; i++) {
         rb_heap_t *heap = &heaps[i];
@@ -51,7 +52,7 @@ seal_marks_finish(rb_objspace_t *objspace)
         ccan_list_for_each(&heap->pages, page, page_node) {
             if (!page->seal.sealed && !objspace->flags.promote_all) break;
 
-            const bits_t *mark_bits = heap_page_marks(page);
+            const bits_t *mark_bits = cow_page_marks(page);
             for (int j = 0; j < HEAP_PAGE_BITMAP_LIMIT; j++) {
                 bits_t unprotected = mark_bits[j] & page->wb_unprotected_bits[j];
 
@@ -64,24 +65,24 @@ seal_marks_finish(rb_objspace_t *objspace)
                     page->flags.has_uncollectible_wb_unprotected_objects = TRUE;
                 }
             }
-            if (page->seal.sealed) heap->seal.live += seal_page_live(page);
+            if (page->seal.sealed) heap->seal.live += cow_seal_page_live(page);
         }
     }
 }
 
 /* Opens a sealed page to allocation again; a sweep must follow. */
 static void
-seal_open_page(rb_objspace_t *objspace, rb_heap_t *heap, struct heap_page *page)
+cow_seal_open_page(rb_objspace_t *objspace, rb_heap_t *heap, struct heap_page *page)
 {
     GC_ASSERT(page->seal.sealed);
 
     heap->seal.pages--;
     heap->seal.slots -= page->total_slots;
-    heap->seal.live -= seal_page_live(page);
-    for (size_t i = heap->seal.noted_pages; page->seal.noted; ) {
-        if (heap->seal.noted[--i] == page) {
-            heap->seal.noted[i] = heap->seal.noted[--heap->seal.noted_pages];
-            page->seal.noted = FALSE;
+    heap->seal.live -= cow_seal_page_live(page);
+    for (size_t i = heap->seal.remembering_count; page->seal.remembering; ) {
+        if (heap->seal.remembering[--i] == page) {
+            heap->seal.remembering[i] = heap->seal.remembering[--heap->seal.remembering_count];
+            page->seal.remembering = FALSE;
         }
     }
     heap->inherited.objects -= MIN(heap->inherited.objects, page->total_slots);
@@ -96,20 +97,20 @@ seal_open_page(rb_objspace_t *objspace, rb_heap_t *heap, struct heap_page *page)
     ccan_list_del(&page->page_node);
     ccan_list_add_tail(&heap->pages, &page->page_node);
     page->seal.sealed = FALSE;
-    locate_unseal(page->body);
+    cow_locate_unseal(page->body);
 
     for (int i = 0; i < HEAP_PAGE_BITMAP_LIMIT; i++) {
         page->uncollectible_bits[i] &= page->mark_bits[i];
-        /* Marking has not noted who is held by address. */
+        /* Marking has not pinned what is held by address. */
         page->pinned_bits[i] = page->uncollectible_bits[i];
     }
-    page->pinned_slots = seal_page_live(page);
-    page->free_slots = heap_page_count_free(page);
+    page->pinned_slots = cow_seal_page_live(page);
+    page->free_slots = cow_page_count_free(page);
 }
 
 /* The first page that this process has sealed itself, if there is one. */
 static struct heap_page *
-seal_first_own(const rb_objspace_t *objspace, const rb_heap_t *heap)
+cow_seal_first_own(const rb_objspace_t *objspace, const rb_heap_t *heap)
 {
     struct heap_page *inherited = objspace->flags.forked_child ? heap->seal.last_inherited : NULL;
 
@@ -120,37 +121,39 @@ seal_first_own(const rb_objspace_t *objspace, const rb_heap_t *heap)
 
 /* After a full marking: which pages that this process has sealed itself it shall open, so
  * that its heap needs not grow. */
-static struct seal_opening
-seal_crowded_opening(rb_objspace_t *objspace)
+static struct cow_seal_opening
+cow_seal_crowded_opening(rb_objspace_t *objspace)
 {
-    struct seal_fills fills = { 0 };
+    struct cow_seal_fills fills = { 0 };
     size_t slots = objspace_available_slots(objspace);
     size_t excess = 0;
 
     for (int i = 0; i < HEAP_COUNT; i++) {
         rb_heap_t *heap = &heaps[i];
 
-        for (struct heap_page *page = seal_first_own(objspace, heap); page; ) {
-            seal_fill_add(&fills, seal_page_live(page), page->total_slots);
+        for (struct heap_page *page = cow_seal_first_own(objspace, heap); page; ) {
+            cow_seal_fill_add(&fills, cow_seal_page_live(page), page->total_slots);
             page = page == heap->seal.last ? NULL : ccan_list_next(&heap->pages, page, page_node);
         }
     }
-    if (seal_crowded(slots, objspace->seal.live, objspace->seal.slots)) excess = seal_excess(slots, fills.sum);
+    if (cow_seal_crowded(slots, objspace->seal.live, objspace->seal.slots))
+        excess = cow_seal_excess(slots, fills.sum);
     objspace->seal.closed = fills.sum - excess;
-    return seal_opening(&fills, excess);
+    return cow_seal_opening(&fills, excess);
 }
 
 /* By how many slots may the heaps grow until a full collection comes? */
 static size_t
-seal_room_to_grow(rb_objspace_t *objspace)
+cow_seal_room_to_grow(rb_objspace_t *objspace)
 {
     const size_t slots = objspace_available_slots(objspace);
-    const bool over = seal_is_over(slots, seal_total(objspace, slots));
+    const bool over = cow_seal_is_over(slots, cow_seal_total(objspace, slots));
 
-    if (over && !objspace->flags.forked_child && objspace->seal.count > 0) return seal_growth_after(slots, objspace->seal.live);
+    if (over && !objspace->flags.forked_child && objspace->seal.count > 0)
+        return cow_seal_growth_after(slots, objspace->seal.live);
 
     for (int i = 0; i < HEAP_COUNT && !over; i++) {
-        if (seal_first_own(objspace, &heaps[i])) return seal_growth(slots, objspace->seal.live);
+        if (cow_seal_first_own(objspace, &heaps[i])) return cow_seal_growth(slots, objspace->seal.live);
     }
     return SIZE_MAX;
 }
@@ -158,32 +161,33 @@ seal_room_to_grow(rb_objspace_t *objspace)
 /* Pages have been opened: where hardly any is left, the heaps of a parent are sized by
  * upstream's rule again. */
 static void
-seal_finish(rb_objspace_t *objspace)
+cow_seal_finish(rb_objspace_t *objspace)
 {
     if (objspace->flags.forked_child || objspace->seal.count == 0) return;
-    if (!seal_is_over(objspace_available_slots(objspace), seal_total(objspace, slots))) return;
+    if (!cow_seal_is_over(objspace_available_slots(objspace), cow_seal_total(objspace, slots))) return;
 
     for (int i = 0; i < HEAP_COUNT; i++) {
-        heaps[i].inherited = (struct nursery_inheritance){ 0 };
+        heaps[i].inherited = (struct cow_nursery_inheritance){ 0 };
     }
 }
 
 /* After a full marking: what has died in sealed pages is cleaned up at once, and
  * only there is anything read or written. Pages in which little lives are opened. */
 static void
-seal_sweep(rb_objspace_t *objspace, rb_heap_t *heap, struct seal_opening *opening)
+cow_seal_sweep(rb_objspace_t *objspace, rb_heap_t *heap, struct cow_seal_opening *opening)
 {
-    struct heap_page *page = heap->seal.last ? ccan_list_top(&heap->pages, struct heap_page, page_node) : NULL;
-    struct heap_page *last = heap->seal.last, *own = seal_first_own(objspace, heap);
+    struct heap_page *page =
+        heap->seal.last ? ccan_list_top(&heap->pages, struct heap_page, page_node) : NULL;
+    struct heap_page *last = heap->seal.last, *own = cow_seal_first_own(objspace, heap);
     bool inherited = true;
 
     while (page) {
         struct heap_page *next = page == last ? NULL : ccan_list_next(&heap->pages, page, page_node);
-        size_t live = seal_page_live(page);
+        size_t live = cow_seal_page_live(page);
 
         if (page == own) inherited = false;
-        if (live < page->seal.keep || (!inherited && seal_opens(opening, live, page->total_slots))) {
-            seal_open_page(objspace, heap, page);
+        if (live < page->seal.keep || (!inherited && cow_seal_opens(opening, live, page->total_slots))) {
+            cow_seal_open_page(objspace, heap, page);
         }
         else {
             struct gc_sweep_context ctx = { .page = page };
@@ -193,7 +197,7 @@ seal_sweep(rb_objspace_t *objspace, rb_heap_t *heap, struct seal_opening *openin
 
                 if (dead) {
                     page->uncollectible_bits[i] &= ~dead;
-                    gc_sweep_dead(objspace, heap, i, dead, &ctx);
+                    cow_sweep_dead(objspace, heap, i, dead, &ctx);
                 }
             }
             heap->total_freed_objects += ctx.freed_slots;
@@ -209,14 +213,14 @@ seal_sweep(rb_objspace_t *objspace, rb_heap_t *heap, struct seal_opening *openin
 /* Does for each object of a page that is sealed what the program would write into
  * it later. */
 static void
-seal_process_objects(struct heap_page *page)
+cow_seal_process_objects(struct heap_page *page)
 {
     page->seal.has_duties = FALSE;
     for (int i = 0; i < HEAP_PAGE_BITMAP_LIMIT; i++) {
         for (bits_t rest = page->uncollectible_bits[i]; rest; rest &= rest - 1) {
             VALUE obj = page->start + (i * BITS_BITLENGTH + ntz_intptr(rest)) * BASE_SLOT_SIZE;
 
-            if (seal_has_duty(obj) || seal_may_get_duty(obj)) page->seal.has_duties = TRUE;
+            if (cow_has_duty(obj) || cow_may_get_duty(obj)) page->seal.has_duties = TRUE;
             rb_gc_prepare_heap_process_object(obj);
         }
     }
@@ -224,66 +228,71 @@ seal_process_objects(struct heap_page *page)
 
 /* Which pages shall be left open, as too many slots would be closed with those that are already:
  * none at the first fork, which is worth more than the slots. */
-static struct seal_opening
-seal_roomy_opening(rb_objspace_t *objspace, size_t slots)
+static struct cow_seal_opening
+cow_seal_roomy_opening(rb_objspace_t *objspace, size_t slots)
 {
-    struct seal_fills fills = { 0 };
+    struct cow_seal_fills fills = { 0 };
     struct heap_page *page;
 
-    if (objspace->seal.count == 0 || !seal_roomy(slots, objspace->seal.live)) return seal_opening(&fills, 0);
+    if (objspace->seal.count == 0 || !cow_seal_roomy(slots, objspace->seal.live))
+        return cow_seal_opening(&fills, 0);
 
     for (int i = 0; i < HEAP_COUNT; i++) {
-        heap_each_open_page(&heaps[i], page) {
-            size_t live = seal_page_live(page);
-            if (live > 0) seal_fill_add(&fills, live, page->total_slots);
+        cow_heap_each_open_page(&heaps[i], page) {
+            size_t live = cow_seal_page_live(page);
+            if (live > 0) cow_seal_fill_add(&fills, live, page->total_slots);
         }
     }
-    return seal_opening(&fills, seal_excess(slots, objspace->seal.closed + fills.sum));
+    return cow_seal_opening(&fills, cow_seal_excess(slots, objspace->seal.closed + fills.sum));
 }
 
 /* Seals all pages but those in which little lives. All objects must be old, or
  * remembered, and swept. Seals nothing where there is no memory to note it. */
 static void
-seal_pages(rb_objspace_t *objspace)
+cow_seal_pages(rb_objspace_t *objspace)
 {
     size_t total_slots = objspace_available_slots(objspace);
-    size_t spare = seal_spare(total_slots, objspace_closed_slots(objspace));
-    struct seal_opening opening = seal_roomy_opening(objspace, total_slots);
+    size_t spare = cow_seal_spare(total_slots, cow_closed_slots(objspace));
+    struct cow_seal_opening opening = cow_seal_roomy_opening(objspace, total_slots);
 
     rb_gc_ractor_newobj_cache_foreach(gc_ractor_newobj_cache_clear, NULL);
 
     for (int i = 0; i < HEAP_COUNT; i++) {
         rb_heap_t *heap = &heaps[i];
         struct heap_page *page, *next;
-        struct heap_page **noted = realloc(heap->seal.noted, MAX(heap->total_pages, 1) * sizeof(*noted));
+        struct heap_page **remembering =
+            realloc(heap->seal.remembering, MAX(heap->total_pages, 1) * sizeof(*remembering));
 
-        if (noted == NULL) continue;
-        heap->seal.noted = noted;
+        if (remembering == NULL) continue;
+        heap->seal.remembering = remembering;
         heap->free_pages = NULL;
         heap->pooled_pages = NULL;
-        for (page = heap_first_open_page(heap); page; page = next) {
+        for (page = cow_heap_first_open_page(heap); page; page = next) {
             next = ccan_list_next(&heap->pages, page, page_node);
-            size_t live = seal_page_live(page);
+            size_t live = cow_seal_page_live(page);
 
-            const bool left_open = live > 0 && seal_opens(&opening, live, page->total_slots);
-            page->seal.keep = left_open ? 0 : seal_floor(live, page->total_slots, &spare);
-            arena_clear_words(page->pinned_bits, HEAP_PAGE_BITMAP_LIMIT); /* of a compaction that is over */
+            const bool left_open = live > 0 && cow_seal_opens(&opening, live, page->total_slots);
+            page->seal.keep = left_open ? 0 : cow_seal_keep(live, page->total_slots, &spare);
+            cow_arena_clear_words(page->pinned_bits,
+                                  HEAP_PAGE_BITMAP_LIMIT); /* of a compaction that is over */
             if (page->seal.keep > 0) {
                 page->seal.sealed = TRUE;
-                locate_seal(page->body);
+                cow_locate_seal(page->body);
                 ccan_list_del(&page->page_node);
-                ccan_list_add_after(&heap->pages, heap->seal.last ? &heap->seal.last->page_node : &heap->pages.n, &page->page_node);
+                ccan_list_add_after(&heap->pages,
+                                    heap->seal.last ? &heap->seal.last->page_node : &heap->pages.n,
+                                    &page->page_node);
                 heap->seal.last = page;
                 heap->seal.pages++;
                 heap->seal.slots += page->total_slots;
                 heap->seal.live += live;
                 objspace->seal.closed += page->total_slots - live;
-                if (heap_page_remembers(page)) heap_note_page(page);
-                seal_process_objects(page);
+                if (cow_page_remembers(page)) cow_page_note_remembering(page);
+                cow_seal_process_objects(page);
             }
-            else if (page->free_slots == page->total_slots && !heap_page_is_walked(objspace, page)) {
+            else if (page->free_slots == page->total_slots && !cow_page_is_walked(objspace, page)) {
                 /* Inherited, it were lost to the first objects that are made there. */
-                heap_page_empty(objspace, heap, page);
+                cow_heap_empty_page(objspace, heap, page);
             }
             else if (page->free_slots > 0) {
                 heap_add_freepage(heap, page);
@@ -294,5 +303,5 @@ seal_pages(rb_objspace_t *objspace)
     heap_pages_free_unused_pages(objspace);
     objspace->seal.count++;
     objspace->seal.slots = objspace_available_slots(objspace);
-    objspace->seal.survivors_then = objspace->seal.survivors;
+    objspace->seal.survivors_at_seal = objspace->seal.survivors;
 }

@@ -7,7 +7,7 @@
  * Unset (NULL) and empty mean the default. What is no value gives false, and what the
  * knob was before is left alone: who asked says so and goes on.
  *
- * Entry points: setting_name, setting_switch. Both are pure.
+ * Entry points: cow_setting_name, cow_setting_switch. Both are pure.
  */
 
 #include <stdbool.h>
@@ -16,7 +16,7 @@
 
 /* Reads one of +count+ names; +place+ gets which of them it is, from 0 on. */
 static inline bool
-setting_name(const char *text, const char *const names[], int count, int *place)
+cow_setting_name(const char *text, const char *const names[], int count, int *place)
 {
     if (text == NULL || text[0] == '\0') return true;
     for (int i = 0; i < count; i++) {
@@ -30,12 +30,12 @@ setting_name(const char *text, const char *const names[], int count, int *place)
 
 /* Reads a switch, 0 or 1. */
 static inline bool
-setting_switch(const char *text, bool *on)
+cow_setting_switch(const char *text, bool *on)
 {
     static const char *const names[] = { "0", "1" };
     int place = *on;
 
-    if (!setting_name(text, names, 2, &place)) return false;
+    if (!cow_setting_name(text, names, 2, &place)) return false;
     *on = place == 1;
     return true;
 }

@@ -10,21 +10,22 @@ cow_read_settings(bool sized_by_user)
 {
     bool fork_nursery = true;
     const char *env = getenv("RUBY_GC_FORK_NURSERY");
-    if (!setting_switch(env, &fork_nursery)) {
+    if (!cow_setting_switch(env, &fork_nursery)) {
         rb_warn("RUBY_GC_FORK_NURSERY=%s is ignored: it must be 0 or 1", env);
     }
     env = getenv("RUBY_GC_FORK_NURSERY_SLOTS");
-    if (!get_envparam_size("RUBY_GC_FORK_NURSERY_SLOTS", &gc_params.cow.nursery_least_slots, 0) && env && *env) {
+    if (!get_envparam_size("RUBY_GC_FORK_NURSERY_SLOTS", &gc_params.cow.nursery_least_slots, 0) && env &&
+        *env) {
         rb_warn("RUBY_GC_FORK_NURSERY_SLOTS=%s is ignored: it must be a number of slots greater than 0", env);
     }
     if (sized_by_user || !fork_nursery) gc_params.cow.nursery_least_slots = 0;
 
     env = getenv("RUBY_GC_SEAL");
-    if (!seal_mode_read(env, &gc_params.cow.seal_mode)) {
+    if (!cow_seal_mode_read(env, &gc_params.cow.seal_mode)) {
         rb_warn("RUBY_GC_SEAL=%s is ignored: it must be auto, warmup or off", env);
     }
     env = getenv("RUBY_GC_FORK_COMPACT");
-    if (!setting_switch(env, &gc_params.cow.seal_compact)) {
+    if (!cow_setting_switch(env, &gc_params.cow.seal_compact)) {
         rb_warn("RUBY_GC_FORK_COMPACT=%s is ignored: it must be 0 or 1", env);
     }
     if (gc_params.cow.seal_compact && !GC_COMPACTION_SUPPORTED) {
@@ -33,7 +34,7 @@ cow_read_settings(bool sized_by_user)
     }
 
     env = getenv("RUBY_GC_SWEEP");
-    if (!sweep_mode_read(env, &gc_params.cow.sweep_mode)) {
+    if (!cow_sweep_mode_read(env, &gc_params.cow.sweep_mode)) {
         rb_warn("RUBY_GC_SWEEP=%s is ignored: it must be proposed, discard or normalsweep", env);
     }
 }

@@ -4,10 +4,10 @@
 /*
  * stat: our keys of GC.stat and GC.stat_heap.
  *
- * Job: a closed slot is none of the available ones, so that upstream's sums hold (available = live + free + final).
- * doc/settings.md says what each key means.
+ * Job: a closed slot is none of the available ones, so that upstream's sums hold (available = live + free +
+ * final). doc/settings.md says what each key means.
  *
- * Entry points: COW_STAT_KEYS, COW_STAT_HEAP_KEYS, objspace_stat_available_slots, heap_stat_closed_slots.
+ * Entry points: COW_STAT_KEYS, COW_STAT_HEAP_KEYS, cow_stat_available_slots, cow_stat_heap_closed_slots.
  *
  * Who writes this memory after a fork: nobody.
  */
@@ -17,9 +17,9 @@
  * The slot of an object in a sealed page that waits for its finalizer counts as a final one.
  */
 static size_t
-heap_stat_closed_slots(const rb_heap_t *heap)
+cow_stat_heap_closed_slots(const rb_heap_t *heap)
 {
-    size_t closed = heap_closed_slots(heap);
+    size_t closed = cow_heap_closed_slots(heap);
     struct heap_page *page;
 
     if (closed == 0 || heap->final_slots_count == 0) return closed;
@@ -31,39 +31,39 @@ heap_stat_closed_slots(const rb_heap_t *heap)
 }
 
 static size_t
-objspace_stat_closed_slots(rb_objspace_t *objspace)
+cow_stat_closed_slots(rb_objspace_t *objspace)
 {
     size_t sum = 0;
 
     for (int i = 0; i < HEAP_COUNT; i++) {
-        sum += heap_stat_closed_slots(&heaps[i]);
+        sum += cow_stat_heap_closed_slots(&heaps[i]);
     }
     return sum;
 }
 
 static size_t
-objspace_stat_available_slots(rb_objspace_t *objspace)
+cow_stat_available_slots(rb_objspace_t *objspace)
 {
-    return objspace_available_slots(objspace) - objspace_stat_closed_slots(objspace);
+    return objspace_available_slots(objspace) - cow_stat_closed_slots(objspace);
 }
 
 /* X(key, value) of each. */
 #define COW_STAT_KEYS(X) \
     X(seal_count, objspace->seal.count) \
-    X(sealed_pages, seal_total(objspace, pages)) \
-    X(sealed_slots, seal_total(objspace, slots)) \
-    X(closed_slots, objspace_stat_closed_slots(objspace)) \
-    X(arenas, locate_space.arenas.count) \
-    X(alignoff_pages, LOCATE_UNALIGNED ? locate_space.count : 0) \
-    X(reserved_bytes, locate_reserved_bytes()) \
-    X(committed_bytes, locate_committed_bytes()) \
-    X(metadata_bytes, locate_metadata_bytes()) \
-    X(denied_reservations, locate_space.arenas.denied)
+    X(sealed_pages, cow_seal_total(objspace, pages)) \
+    X(sealed_slots, cow_seal_total(objspace, slots)) \
+    X(closed_slots, cow_stat_closed_slots(objspace)) \
+    X(arenas, cow_locate_space.arenas.count) \
+    X(alignoff_pages, COW_LOCATE_UNALIGNED ? cow_locate_space.malloc_pages.count : 0) \
+    X(reserved_bytes, cow_locate_reserved_bytes()) \
+    X(committed_bytes, cow_locate_committed_bytes()) \
+    X(metadata_bytes, cow_locate_metadata_bytes()) \
+    X(denied_reservations, cow_locate_space.arenas.denied)
 
 #define COW_STAT_HEAP_KEYS(X) \
     X(sealed_pages, heap->seal.pages) \
     X(sealed_slots, heap->seal.slots) \
-    X(closed_slots, heap_stat_closed_slots(heap))
+    X(closed_slots, cow_stat_heap_closed_slots(heap))
 
 #define COW_STAT_SYM(key, value) gc_stat_sym_##key,
 #define COW_STAT_HEAP_SYM(key, value) gc_stat_heap_sym_##key,

@@ -1,11 +1,11 @@
 /*
  * sweep: frees the dead objects of a page, a word of its bitmaps at a time.
  *
- * Job: dead = allocated and not marked. Of those, objects that own nothing are freed by arithmetic; the others are
- * visited by upstream's gc_sweep_plane.
+ * Job: dead = allocated and not marked. Of those, objects that own nothing are freed by arithmetic; the
+ * others are visited by upstream's gc_sweep_plane.
  *
- * Entry points: gc_sweep_rows for an open page, gc_sweep_dead for a word of a sealed one, gc_sweep_before_moves,
- * heap_page_empty.
+ * Entry points: cow_sweep_page for an open page, cow_sweep_dead for a word of a sealed one,
+ * cow_sweep_before_moves, cow_heap_empty_page.
  *
  * Who writes this memory after a fork: a sweep, the bitmaps of pages in which something died.
  */
@@ -15,7 +15,7 @@ static inline void gc_sweep_page(rb_objspace_t *objspace, rb_heap_t *heap, struc
 /* Which of the +dead+ slots of a word were allocated without flags and are no objects yet. That
  * no barrier protects them must stay noted. */
 static inline bits_t
-gc_sweep_unused(const struct heap_page *page, int word, bits_t dead)
+cow_sweep_unused(const struct heap_page *page, int word, bits_t dead)
 {
     bits_t unused = 0;
 
@@ -32,13 +32,15 @@ gc_sweep_unused(const struct heap_page *page, int word, bits_t dead)
 /* Forgets what is known of the slots of a word but those in +kept+; before they are
  * swept. What need not be written is not. */
 static inline void
-gc_sweep_word(struct heap_page *page, int word, bits_t kept)
+cow_sweep_word(struct heap_page *page, int word, bits_t kept)
 {
-    bits_t *rows[] = { page->wb_unprotected_bits, locate_page_row(page, page->body, ROW_AGE_LOW), locate_page_row(page, page->body, ROW_AGE_HIGH) };
+    bits_t *rows[] = { page->wb_unprotected_bits,
+                       cow_locate_page_bitmap(page, page->body, COW_BITMAP_AGE_LOW),
+                       cow_locate_page_bitmap(page, page->body, COW_BITMAP_AGE_HIGH) };
 
     /* Leaves are old: where no old object dies their row is not read. */
     if (rows[2][word] & ~kept) {
-        bits_t *leaves = locate_page_row(page, page->body, ROW_LEAF);
+        bits_t *leaves = cow_locate_page_bitmap(page, page->body, COW_BITMAP_LEAF);
         if (leaves[word] & ~kept) leaves[word] &= kept;
     }
     for (int i = 0; i < numberof(rows); i++) {
@@ -48,36 +50,36 @@ gc_sweep_word(struct heap_page *page, int word, bits_t kept)
 
 /* Must the sweep look at all that has died, and not only at what owns something? */
 static inline bool
-gc_sweep_sees_all(rb_objspace_t *objspace)
+cow_sweep_sees_all(rb_objspace_t *objspace)
 {
 #if RGENGC_CHECK_MODE || defined(RUBY_ASAN_ENABLED)
     return true;
 #else
-    return heap_headers_are_judged(objspace) || rb_gc_event_hook_required_p(RUBY_INTERNAL_EVENT_FREEOBJ);
+    return cow_headers_are_read(objspace) || rb_gc_event_hook_required_p(RUBY_INTERNAL_EVENT_FREEOBJ);
 #endif
 }
 
 /* Frees the +dead+ objects of a word of rows. Those that own nothing are not looked at. */
 static inline void
-gc_sweep_dead(rb_objspace_t *objspace, rb_heap_t *heap, int word, bits_t dead, struct gc_sweep_context *ctx)
+cow_sweep_dead(rb_objspace_t *objspace, rb_heap_t *heap, int word, bits_t dead, struct gc_sweep_context *ctx)
 {
     struct heap_page *page = ctx->page;
-    const bits_t seen = gc_sweep_sees_all(objspace) ? dead : dead & page->cleanup_bits[word];
+    const bits_t seen = cow_sweep_sees_all(objspace) ? dead : dead & page->cleanup_bits[word];
 
-    gc_sweep_word(page, word, ~dead | gc_sweep_unused(page, word, dead));
+    cow_sweep_word(page, word, ~dead | cow_sweep_unused(page, word, dead));
     page->allocated_bits[word] &= ~(dead & ~seen);
-    ctx->freed_slots += slot_map_count_word(dead & ~seen);
+    ctx->freed_slots += cow_slot_map_count_word(dead & ~seen);
     if (seen) {
         gc_sweep_plane(objspace, heap, page->start + word * BITS_BITLENGTH * BASE_SLOT_SIZE, seen, ctx);
         /* Of others, another Ractor may be setting it. */
         const bits_t freed = seen & page->cleanup_bits[word] & ~page->allocated_bits[word];
-        if (freed) slot_map_clear(&page->cleanup_bits[word], freed, rb_gc_multi_ractor_p());
+        if (freed) cow_slot_map_clear(&page->cleanup_bits[word], freed, rb_gc_multi_ractor_p());
     }
 }
 
 /* Moves a page with no living objects to the global empty pages. */
 static void
-heap_page_empty(rb_objspace_t *objspace, rb_heap_t *heap, struct heap_page *page)
+cow_heap_empty_page(rb_objspace_t *objspace, rb_heap_t *heap, struct heap_page *page)
 {
     heap_unlink_page(objspace, heap, page);
 
@@ -98,7 +100,7 @@ heap_page_empty(rb_objspace_t *objspace, rb_heap_t *heap, struct heap_page *page
  * too, and none of these may have gone elsewhere. Afterwards nobody reads an object but the one who
  * moves it, until all references are updated: so no page need be protected from being read. */
 static void
-gc_sweep_before_moves(rb_objspace_t *objspace)
+cow_sweep_before_moves(rb_objspace_t *objspace)
 {
     for (int i = 0; i < HEAP_COUNT; i++) {
         rb_heap_t *heap = &heaps[i];
@@ -116,20 +118,20 @@ gc_sweep_before_moves(rb_objspace_t *objspace)
 
 /* Sweeps the slots of a page, a word of its rows at a time. */
 static inline void
-gc_sweep_rows(rb_objspace_t *objspace, rb_heap_t *heap, struct gc_sweep_context *ctx)
+cow_sweep_page(rb_objspace_t *objspace, rb_heap_t *heap, struct gc_sweep_context *ctx)
 {
     struct heap_page *page = ctx->page;
 
-    if (RB_UNLIKELY(gc_params.cow.sweep_mode == SWEEP_NORMAL)) heap_page_blank_free_slots(page);
+    if (RB_UNLIKELY(gc_params.cow.sweep_mode == COW_SWEEP_NORMAL)) cow_page_clear_free_headers(page);
 
-    const bits_t *mark_bits = heap_page_marks(page);
-    GC_ASSERT(page->free_slots == heap_page_count_free(page));
+    const bits_t *mark_bits = cow_page_marks(page);
+    GC_ASSERT(page->free_slots == cow_page_count_free(page));
     ctx->empty_slots = page->free_slots;
     page->free_slots = 0;
 
     for (int i = 0; i < HEAP_PAGE_BITMAP_LIMIT; i++) {
         bits_t dead = page->allocated_bits[i] & ~mark_bits[i];
 
-        if (dead) gc_sweep_dead(objspace, heap, i, dead, ctx);
+        if (dead) cow_sweep_dead(objspace, heap, i, dead, ctx);
     }
 }

@@ -14,7 +14,7 @@
  *
  * After: Nakamura, "Improving Memory Management for Ruby" (seed 001), whose names they are.
  *
- * Entry point: sweep_mode_read (RUBY_GC_SWEEP).
+ * Entry point: cow_sweep_mode_read (RUBY_GC_SWEEP).
  *
  * Who writes this memory after a fork: nobody; where heap pages are not OS pages of
  * arenas (alignoff, big OS pages) discard keeps them.
@@ -22,18 +22,18 @@
 
 #include "setting.h"
 
-enum sweep_mode { SWEEP_PROPOSED, SWEEP_DISCARD, SWEEP_NORMAL };
+enum cow_sweep_mode { COW_SWEEP_PROPOSED, COW_SWEEP_DISCARD, COW_SWEEP_NORMAL };
 
-static const char *const sweep_mode_names[] = { "proposed", "discard", "normalsweep" };
+static const char *const cow_sweep_mode_names[] = { "proposed", "discard", "normalsweep" };
 
 /* Reads RUBY_GC_SWEEP (setting.h). */
 static inline bool
-sweep_mode_read(const char *text, enum sweep_mode *mode)
+cow_sweep_mode_read(const char *text, enum cow_sweep_mode *mode)
 {
     int place = *mode;
 
-    if (!setting_name(text, sweep_mode_names, SWEEP_NORMAL + 1, &place)) return false;
-    *mode = (enum sweep_mode)place;
+    if (!cow_setting_name(text, cow_sweep_mode_names, COW_SWEEP_NORMAL + 1, &place)) return false;
+    *mode = (enum cow_sweep_mode)place;
     return true;
 }
 

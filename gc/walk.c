@@ -1,11 +1,11 @@
 /*
  * walk: ObjectSpace's walks of the heap.
  *
- * Job: a walk lists the pages that there are and calls back with runs of allocated slots, page by page. Other Ractors
- * may allocate beside it, so it writes nothing.
+ * Job: a walk lists the pages that there are and calls back with runs of allocated slots, page by page. Other
+ * Ractors may allocate beside it, so it writes nothing.
  *
- * Entry points: heap_walk, objspace_each_objects and objspace_each_pages (upstream's names), heap_page_is_walked,
- * heap_walks_after_fork.
+ * Entry points: cow_walk_heap, objspace_each_objects and objspace_each_pages (upstream's names),
+ * cow_page_is_walked, cow_walks_postfork_child.
  *
  * Who writes this memory after a fork: nobody.
  */
@@ -15,11 +15,11 @@ static void gc_rest(rb_objspace_t *objspace);
 /*
  * A walk of the heap. Other Ractors may run beside it, take slots of the pages and fill them:
  * so it writes nothing there. While it goes on nothing is marked in steps or swept lazily,
- * what dies is made blank, and the page that it is at does not leave its heap (heap_page_is_walked).
+ * what dies is made blank, and the page that it is at does not leave its heap (cow_page_is_walked).
  * A walk whose Fiber is never resumed holds that page and its own list, and no more.
  */
-struct heap_walk {
-    struct heap_walk *next;
+struct cow_walk {
+    struct cow_walk *next;
     rb_objspace_t *objspace;
     const void *thread; /* whose walk it is: a child of another thread does not go on with it */
     struct heap_page *page; /* that it is at */
@@ -36,9 +36,9 @@ struct heap_walk {
 /* Calls back with each run of taken slots, or of free ones: slots taken or freed meanwhile
  * may be among them or not. Another value than 0 ends it, and is given. */
 static int
-heap_page_each_run(const struct heap_page *page, bool free, each_obj_callback *callback, void *data)
+cow_page_each_run(const struct heap_page *page, bool free, each_obj_callback *callback, void *data)
 {
-    const uintptr_t end = heap_page_end(page), hole = heap_page_hole(page);
+    const uintptr_t end = cow_page_end(page), hole = cow_page_hole(page);
     const size_t size = page->slot_size;
     uintptr_t p = page->start;
 
@@ -46,7 +46,9 @@ heap_page_each_run(const struct heap_page *page, bool free, each_obj_callback *c
         const uintptr_t from = p;
         int result;
 
-        while (p < end && p != hole && slot_map_has_shared(page->allocated_bits, heap_page_slot(page, p)) != free) p += size;
+        while (p < end && p != hole &&
+               cow_slot_map_has_shared(page->allocated_bits, cow_page_slot(page, p)) != free)
+            p += size;
         if (p == from) p += size;
         else if ((result = (*callback)((void *)from, (void *)p, size, data)) != 0) return result;
     }
@@ -54,8 +56,8 @@ heap_page_each_run(const struct heap_page *page, bool free, each_obj_callback *c
 }
 
 /* Gives NULL where there is no memory. */
-static struct heap_walk *
-heap_walk_begin(rb_objspace_t *objspace)
+static struct cow_walk *
+cow_walk_begin(rb_objspace_t *objspace)
 {
     const unsigned int level = rb_gc_vm_lock();
     size_t count = 0;
@@ -63,9 +65,10 @@ heap_walk_begin(rb_objspace_t *objspace)
     gc_rest(objspace);
     for (int i = 0; i < HEAP_COUNT; i++) count += heaps[i].total_pages;
 
-    struct heap_walk *walk = malloc(sizeof(*walk) + count * sizeof(walk->pages[0]));
+    struct cow_walk *walk = malloc(sizeof(*walk) + count * sizeof(walk->pages[0]));
     if (walk) {
-        *walk = (struct heap_walk){ .next = objspace->walks, .objspace = objspace, .thread = rb_gc_current_thread() };
+        *walk = (struct cow_walk){ .next = objspace->walks, .objspace = objspace };
+        walk->thread = rb_gc_current_thread();
         count = 0;
         for (int i = 0; i < HEAP_COUNT; i++) {
             struct heap_page *page;
@@ -81,18 +84,18 @@ heap_walk_begin(rb_objspace_t *objspace)
 
 /* Is a walk at this page? To be called under the VM lock. */
 static inline bool
-heap_page_is_walked(const rb_objspace_t *objspace, const struct heap_page *page)
+cow_page_is_walked(const rb_objspace_t *objspace, const struct heap_page *page)
 {
-    const struct heap_walk *walk = objspace->walks;
+    const struct cow_walk *walk = objspace->walks;
 
     while (walk && walk->page != page) walk = walk->next;
     return walk != NULL;
 }
 
 static VALUE
-heap_walk_end(VALUE arg)
+cow_walk_end(VALUE arg)
 {
-    struct heap_walk *walk = (struct heap_walk *)arg, **place = &walk->objspace->walks;
+    struct cow_walk *walk = (struct cow_walk *)arg, **place = &walk->objspace->walks;
     const unsigned int level = rb_gc_vm_lock();
 
     while (*place != walk) place = &(*place)->next;
@@ -104,9 +107,9 @@ heap_walk_end(VALUE arg)
 
 /* In a child only the thread that forked goes on with what it did. */
 static void
-heap_walks_after_fork(rb_objspace_t *objspace)
+cow_walks_postfork_child(rb_objspace_t *objspace)
 {
-    struct heap_walk **place = &objspace->walks, *walk;
+    struct cow_walk **place = &objspace->walks, *walk;
 
     while ((walk = *place) != NULL) {
         if (walk->thread == rb_gc_current_thread()) {
@@ -120,18 +123,20 @@ heap_walks_after_fork(rb_objspace_t *objspace)
 }
 
 static VALUE
-heap_walk_go(VALUE arg)
+cow_walk_go(VALUE arg)
 {
-    struct heap_walk *walk = (struct heap_walk *)arg;
+    struct cow_walk *walk = (struct cow_walk *)arg;
     rb_objspace_t *objspace = walk->objspace;
 
     for (size_t i = 0, n = 0; i < HEAP_COUNT; n = walk->ends[i++]) {
         for (; n < walk->ends[i]; n++) {
             /* Meanwhile a fork may have given the pages another order, and pages may have gone. */
-            struct heap_page *page = walk->page = locate_known(walk->pages[n]);
+            struct heap_page *page = walk->page = cow_locate_find_page(walk->pages[n]);
 
             if (page == NULL || page->heap != &heaps[i] || page->start != walk->pages[n]) continue;
-            if (walk->each_obj_callback && heap_page_each_run(page, walk->free, walk->each_obj_callback, walk->data) != 0) break;
+            if (walk->each_obj_callback &&
+                cow_page_each_run(page, walk->free, walk->each_obj_callback, walk->data) != 0)
+                break;
             if (walk->each_page_callback && (*walk->each_page_callback)(page, walk->data) != 0) break;
         }
     }
@@ -140,33 +145,34 @@ heap_walk_go(VALUE arg)
 
 /* With one of both callbacks. */
 static void
-heap_walk(rb_objspace_t *objspace, each_obj_callback *each_run, bool free, each_page_callback *each_page, void *data)
+cow_walk_heap(rb_objspace_t *objspace, each_obj_callback *each_run, bool free, each_page_callback *each_page,
+              void *data)
 {
-    struct heap_walk *walk = heap_walk_begin(objspace);
+    struct cow_walk *walk = cow_walk_begin(objspace);
 
     if (!walk) rb_memerror();
     walk->each_obj_callback = each_run;
     walk->free = free;
     walk->each_page_callback = each_page;
     walk->data = data;
-    rb_ensure(heap_walk_go, (VALUE)walk, heap_walk_end, (VALUE)walk);
+    rb_ensure(cow_walk_go, (VALUE)walk, cow_walk_end, (VALUE)walk);
 }
 
 void
 rb_gc_impl_each_free_slots(void *objspace_ptr, each_obj_callback *callback, void *data)
 {
-    heap_walk(objspace_ptr, callback, true, NULL, data);
+    cow_walk_heap(objspace_ptr, callback, true, NULL, data);
 }
 
 /* Upstream's entry points. +protected+ is for upstream's way: ours writes nothing. */
 static void
 objspace_each_objects(rb_objspace_t *objspace, each_obj_callback *callback, void *data, bool protected)
 {
-    heap_walk(objspace, callback, false, NULL, data);
+    cow_walk_heap(objspace, callback, false, NULL, data);
 }
 
 static void
 objspace_each_pages(rb_objspace_t *objspace, each_page_callback *callback, void *data, bool protected)
 {
-    heap_walk(objspace, NULL, false, callback, data);
+    cow_walk_heap(objspace, NULL, false, callback, data);
 }

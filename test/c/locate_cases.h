@@ -1,6 +1,6 @@
 /*
  * What holds for each of the five locators; the test that includes this has defined
- * LOCATE_BY.
+ * COW_LOCATE_BY.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,31 +13,31 @@
 /* Stands for the collector's own. */
 struct heap_page { uintptr_t body; size_t slot_size; int hole; char more[100]; };
 
-#include "locate.h"
+#include "locate.c"
 
 enum { PAGES = 300 };
 
-static struct { bool denies; } double_;
+static struct { bool denies; } fake;
 static struct heap_page *pages[PAGES];
 static int count;
 
 static void *
-double_map(void *address, size_t size, int protection, int flags, int file, off_t offset)
+fake_map(void *address, size_t size, int protection, int flags, int file, off_t offset)
 {
-    if (!double_.denies) return mmap(address, size, protection, flags, file, offset);
+    if (!fake.denies) return mmap(address, size, protection, flags, file, offset);
     errno = ENOMEM;
     return MAP_FAILED;
 }
 
-static struct os_calls double_calls;
+static struct cow_os_calls fake_calls;
 
 static int
 begin(void **state)
 {
-    double_calls = os_system;
-    double_calls.map = double_map;
-    double_.denies = false;
-    os = &double_calls;
+    fake_calls = cow_os_system;
+    fake_calls.map = fake_map;
+    fake.denies = false;
+    cow_os = &fake_calls;
     count = 0;
     return 0;
 }
@@ -45,7 +45,7 @@ begin(void **state)
 static void
 give(int i)
 {
-    locate_give(pages[i], (void *)pages[i]->body);
+    cow_locate_free_page(pages[i], (void *)pages[i]->body);
     pages[i] = pages[--count];
 }
 
@@ -53,13 +53,15 @@ static int
 end(void **state)
 {
     while (count > 0) give(count - 1);
-    while (locate_space.arenas.arenas) arena_release(&locate_space.arenas, locate_space.arenas.arenas);
-    for (struct locate_table *table = locate_space.table, *outgrown; table; table = outgrown) {
+    while (cow_locate_space.arenas.arenas) cow_arena_destroy(&cow_locate_space.arenas, cow_locate_space.arenas.arenas);
+#if COW_LOCATE_SEARCHES
+    for (struct cow_search_table *table = cow_locate_space.search.table, *outgrown; table; table = outgrown) {
         outgrown = table->outgrown;
         free(table);
     }
-    directory_free(&locate_space.directory);
-    memset(&locate_space, 0, sizeof(locate_space));
+#endif
+    cow_page_map_free(&cow_locate_space.malloc_pages.map);
+    memset(&cow_locate_space, 0, sizeof(cow_locate_space));
     return 0;
 }
 
@@ -68,15 +70,15 @@ static struct heap_page *
 taken(size_t slot_size)
 {
     void *body;
-    struct heap_page *page = locate_take(&body);
+    struct heap_page *page = cow_locate_alloc_page(&body);
 
     assert_non_null(page);
     page->body = (uintptr_t)body;
     page->slot_size = slot_size;
-    page->hole = locate_lay_out(page, slot_size);
+    page->hole = cow_locate_lay_out(page, slot_size);
     for (size_t i = 0; i < COW_PAGE_SIZE / slot_size; i++) {
         uintptr_t slot = page->body + i * slot_size;
-        if ((int)i != page->hole) *(uintptr_t *)slot = locate_flag(body, slot);
+        if ((int)i != page->hole) *(uintptr_t *)slot = cow_locate_slot_flag(body, slot);
     }
     return pages[count++] = page;
 }
@@ -84,7 +86,7 @@ taken(size_t slot_size)
 static void
 consistent(void)
 {
-    assert_true(locate_consistent(stderr));
+    assert_true(cow_locate_consistent(stderr));
 }
 
 /* The page of an address, found by looking at all. */
@@ -97,21 +99,21 @@ page_at(uintptr_t address)
     return NULL;
 }
 
-/* The cell of an object leads to its bit in each row, and to no other. */
+/* The bits of an object lead to its bit in each bitmap, and to no other. */
 static void
-test_cell(uintptr_t object)
+test_bits(uintptr_t object)
 {
-    struct locate_cell cell = locate_cell(object);
-    unsigned int slot = locate_slot(object);
+    struct cow_object_bits bits = cow_object_bits(object);
+    unsigned int slot = cow_locate_slot(object);
 
-    for (int kind = 0; kind < ROW_KINDS; kind++) {
-        cow_bits_t *word = &locate_row(object, kind)[slot / COW_BITS], was = *word;
+    for (int kind = 0; kind < COW_BITMAP_KINDS; kind++) {
+        cow_bits_t *word = &cow_locate_bitmap(object, kind)[slot / COW_BITS], was = *word;
 
-        assert_false(locate_bit(&cell, kind));
-        locate_set_bit(&cell, kind);
+        assert_false(cow_bit_test(&bits, kind));
+        cow_bit_set(&bits, kind);
         assert_int_equal(*word, was | (cow_bits_t)1 << slot % COW_BITS);
-        assert_true(locate_bit(&cell, kind));
-        locate_clear_bit(&cell, kind);
+        assert_true(cow_bit_test(&bits, kind));
+        cow_bit_clear(&bits, kind);
         assert_int_equal(*word, was);
     }
 }
@@ -130,14 +132,14 @@ test_slots_of_every_size(void **state)
                 uintptr_t object = page->body + slot * size;
 
                 if ((int)slot == page->hole) continue;
-                *(uintptr_t *)object = 5 | locate_kept(*(uintptr_t *)object); /* an object is made */
-                assert_ptr_equal(locate_page(object), page);
-                assert_int_equal(locate_slot(object), slot * (size / COW_SLOT_SIZE));
-                assert_true(locate_slot(object) / COW_BITS < COW_ROW_WORDS);
-                for (int kind = 0; kind < ROW_KINDS; kind++) {
-                    assert_ptr_equal(locate_row(object, kind), locate_page_row(page, body, kind));
+                *(uintptr_t *)object = 5 | cow_locate_kept_flags(*(uintptr_t *)object); /* an object is made */
+                assert_ptr_equal(cow_locate_page(object), page);
+                assert_int_equal(cow_locate_slot(object), slot * (size / COW_SLOT_SIZE));
+                assert_true(cow_locate_slot(object) / COW_BITS < COW_BITMAP_WORDS);
+                for (int kind = 0; kind < COW_BITMAP_KINDS; kind++) {
+                    assert_ptr_equal(cow_locate_bitmap(object, kind), cow_locate_page_bitmap(page, body, kind));
                 }
-                test_cell(object);
+                test_bits(object);
             }
         }
     }
@@ -145,19 +147,19 @@ test_slots_of_every_size(void **state)
 
 /* The bits of an object are found without a look at it. */
 static void
-test_cell_of_what_must_not_be_read(void **state)
+test_bits_of_what_must_not_be_read(void **state)
 {
     for (int i = 0; i < 20; i++) {
         struct heap_page *page = taken(COW_SLOT_SIZE);
 
-        poison((void *)page->body, COW_PAGE_SIZE);
+        cow_poison((void *)page->body, COW_PAGE_SIZE);
         for (unsigned int slot = 0; slot < COW_PAGE_SLOTS; slot++) {
-            struct locate_cell cell = locate_cell(page->body + slot * COW_SLOT_SIZE);
+            struct cow_object_bits bits = cow_object_bits(page->body + slot * COW_SLOT_SIZE);
 
-            assert_ptr_equal(cell.word, &locate_page_row(page, (void *)page->body, 0)[slot / COW_BITS]);
-            assert_int_equal(cell.mask, (cow_bits_t)1 << slot % COW_BITS);
+            assert_ptr_equal(bits.word, &cow_locate_page_bitmap(page, (void *)page->body, 0)[slot / COW_BITS]);
+            assert_int_equal(bits.mask, (cow_bits_t)1 << slot % COW_BITS);
         }
-        unpoison((void *)page->body, COW_PAGE_SIZE);
+        cow_unpoison((void *)page->body, COW_PAGE_SIZE);
     }
 }
 
@@ -169,15 +171,15 @@ test_marks(void **state)
 
     for (size_t turn = 0; turn < 4; turn++) {
         for (size_t i = turn; i < slots; i += 3) {
-            if ((int)i != page->hole && turn < 3) locate_mark(page->body + i * COW_SLOT_SIZE * 2);
+            if ((int)i != page->hole && turn < 3) cow_object_mark(page->body + i * COW_SLOT_SIZE * 2);
         }
         for (size_t i = 0; i < slots; i++) {
-            if ((int)i != page->hole) assert_int_equal(locate_marked(page->body + i * COW_SLOT_SIZE * 2), turn < 3 && i % 3 == turn);
+            if ((int)i != page->hole) assert_int_equal(cow_object_marked(page->body + i * COW_SLOT_SIZE * 2), turn < 3 && i % 3 == turn);
         }
         for (size_t i = turn; i < slots; i += 3) {
-            if ((int)i != page->hole && (turn < 2 || LOCATE_MARKS_OBJECTS)) locate_unmark(page->body + i * COW_SLOT_SIZE * 2);
+            if ((int)i != page->hole && (turn < 2 || COW_LOCATE_MARKS_OBJECTS)) cow_object_unmark(page->body + i * COW_SLOT_SIZE * 2);
         }
-        if (turn == 2) locate_clear_marks();
+        if (turn == 2) cow_clear_all_marks();
     }
 }
 
@@ -195,11 +197,11 @@ test_any_address(void **state)
         struct heap_page *page = pages[rand_r(&seed) % count];
         uintptr_t near[] = { page->body - 1, page->body, page->body + 1, page->body + COW_PAGE_MASK, page->body + COW_PAGE_SIZE,
                              page->body + rand_r(&seed) % (3 * COW_PAGE_SIZE) - COW_PAGE_SIZE };
-        for (size_t i = 0; i < sizeof(near) / sizeof(near[0]); i++) assert_ptr_equal(locate_known(near[i]), page_at(near[i]));
-        for (size_t i = 0; i < sizeof(nowhere) / sizeof(nowhere[0]); i++) assert_null(locate_known(nowhere[i]));
+        for (size_t i = 0; i < sizeof(near) / sizeof(near[0]); i++) assert_ptr_equal(cow_locate_find_page(near[i]), page_at(near[i]));
+        for (size_t i = 0; i < sizeof(nowhere) / sizeof(nowhere[0]); i++) assert_null(cow_locate_find_page(nowhere[i]));
         if (turn % 100 == 0) consistent();
     }
-    for (int i = 0; i < count; i++) assert_ptr_equal(locate_known(pages[i]->body + 3), pages[i]);
+    for (int i = 0; i < count; i++) assert_ptr_equal(cow_locate_find_page(pages[i]->body + 3), pages[i]);
 }
 
 /* Asks for the page of one object as long as another thread takes and gives pages. */
@@ -216,7 +218,7 @@ ask(void *argument)
     uintptr_t object = asking->page->body + (asking->page->hole == 1 ? 2 : 1) * COW_SLOT_SIZE;
 
     while (!__atomic_load_n(&asking->ends, __ATOMIC_ACQUIRE)) {
-        asking->wrong += locate_page(object) != asking->page;
+        asking->wrong += cow_locate_page(object) != asking->page;
         __atomic_store_n(&asking->asked, asking->asked + 1, __ATOMIC_RELEASE);
     }
     return NULL;
@@ -247,18 +249,18 @@ test_no_arena_can_be_had(void **state)
 {
     void *body;
 
-    double_.denies = true;
-    if (LOCATE_BY == LOCATE_HEADER) {
-        assert_null(locate_take(&body));
+    fake.denies = true;
+    if (COW_LOCATE_BY == COW_LOCATE_HEADER) {
+        assert_null(cow_locate_alloc_page(&body));
         return;
     }
     test_slots_of_every_size(state);
-    test_cell_of_what_must_not_be_read(state);
+    test_bits_of_what_must_not_be_read(state);
     test_any_address(state);
-    assert_int_equal(locate_space.arenas.count, 0);
-    assert_int_equal(locate_space.unaligned, LOCATE_BY == LOCATE_ARENA);
-    assert_int_equal(locate_space.count, count);
-    assert_true(locate_metadata_bytes() > 0 && locate_reserved_bytes() == locate_committed_bytes());
+    assert_int_equal(cow_locate_space.arenas.count, 0);
+    assert_int_equal(cow_locate_space.unaligned, COW_LOCATE_BY == COW_LOCATE_ARENA);
+    assert_int_equal(cow_locate_space.malloc_pages.count, count);
+    assert_true(cow_locate_metadata_bytes() > 0 && cow_locate_reserved_bytes() == cow_locate_committed_bytes());
 }
 
 static void
@@ -266,9 +268,9 @@ test_seal(void **state)
 {
     struct heap_page *page = taken(COW_SLOT_SIZE);
 
-    locate_seal((void *)page->body);
+    cow_locate_seal((void *)page->body);
     consistent();
-    locate_unseal((void *)page->body);
+    cow_locate_unseal((void *)page->body);
     consistent();
 }
 
@@ -276,15 +278,15 @@ test_seal(void **state)
 static void
 test_discard(void **state)
 {
-    bool arenas = !LOCATE_SEARCHES && !LOCATE_UNALIGNED;
+    bool arenas = !COW_LOCATE_MALLOCED;
     struct heap_page *page = taken(COW_SLOT_SIZE);
     char *last = (char *)page->body + COW_PAGE_SIZE - 1;
 
-    locate_mark(page->body + COW_SLOT_SIZE);
+    cow_object_mark(page->body + COW_SLOT_SIZE);
     *last = 7;
-    locate_discard((void *)page->body);
+    cow_locate_decommit_page((void *)page->body);
     assert_int_equal(*last, arenas ? 0 : 7);
-    if (LOCATE_BY != LOCATE_HEADER) assert_true(locate_marked(page->body + COW_SLOT_SIZE));
+    if (COW_LOCATE_BY != COW_LOCATE_HEADER) assert_true(cow_object_marked(page->body + COW_SLOT_SIZE));
     consistent();
     *last = 8;
     assert_int_equal(*last, 8);
@@ -295,7 +297,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_slots_of_every_size, begin, end),
-        cmocka_unit_test_setup_teardown(test_cell_of_what_must_not_be_read, begin, end),
+        cmocka_unit_test_setup_teardown(test_bits_of_what_must_not_be_read, begin, end),
         cmocka_unit_test_setup_teardown(test_marks, begin, end),
         cmocka_unit_test_setup_teardown(test_any_address, begin, end),
         cmocka_unit_test_setup_teardown(test_while_pages_come_and_go, begin, end),
@@ -304,5 +306,5 @@ main(void)
         cmocka_unit_test_setup_teardown(test_discard, begin, end),
     };
 
-    return cmocka_run_group_tests_name("locate: " LOCATE_NAME, tests, NULL, NULL);
+    return cmocka_run_group_tests_name("locate: " COW_LOCATE_NAME, tests, NULL, NULL);
 }

@@ -20,9 +20,9 @@ test_every_place(void **state)
 
     for (uintptr_t page = base; page < base + COW_PAGE_SIZE; page += step) {
         for (size_t size = COW_SLOT_SIZE; size <= COW_SLOT_SIZE * 16; size *= 2) {
-            struct alignoff_layout layout;
+            struct cow_alignoff_layout layout;
 
-            assert_true(alignoff_lay_out(page, size, &layout));
+            assert_true(cow_alignoff_lay_out(page, size, &layout));
             assert_int_equal(layout.boundary % COW_PAGE_SIZE, 0);
             assert_true(layout.boundary >= page && layout.boundary + COW_WORD_SIZE <= page + COW_PAGE_SIZE);
             assert_int_equal(layout.slots, COW_PAGE_SIZE / size);
@@ -33,7 +33,7 @@ test_every_place(void **state)
 
                 if (touches != (slot == layout.hole)) fail_msg("page +%zu, size %zu, slot %zu", (size_t)(page - base), size, slot);
                 if (slot == layout.hole) continue;
-                if (alignoff_header(address, alignoff_before(page, address)) != layout.boundary) {
+                if (cow_alignoff_header(address, cow_alignoff_before(page, address)) != layout.boundary) {
                     fail_msg("page +%zu, size %zu, slot %zu: another header", (size_t)(page - base), size, slot);
                 }
             }
@@ -45,46 +45,46 @@ static void
 test_corners(void **state)
 {
     const uintptr_t base = (uintptr_t)5 << HEAP_PAGE_ALIGN_LOG;
-    struct alignoff_layout layout;
+    struct cow_alignoff_layout layout;
 
     /* at its boundary: the first slot is the hole, none carries the flag */
-    assert_true(alignoff_lay_out(base, COW_SLOT_SIZE, &layout));
+    assert_true(cow_alignoff_lay_out(base, COW_SLOT_SIZE, &layout));
     assert_int_equal(layout.hole, 0);
-    assert_false(alignoff_before(base, base + COW_SLOT_SIZE));
-    assert_false(alignoff_before(base, base + COW_PAGE_SIZE - 1));
+    assert_false(cow_alignoff_before(base, base + COW_SLOT_SIZE));
+    assert_false(cow_alignoff_before(base, base + COW_PAGE_SIZE - 1));
     /* just behind one: all carry it */
-    assert_true(alignoff_lay_out(base + 16, COW_SLOT_SIZE, &layout));
+    assert_true(cow_alignoff_lay_out(base + 16, COW_SLOT_SIZE, &layout));
     assert_int_equal(layout.boundary, base + COW_PAGE_SIZE);
-    assert_true(alignoff_before(base + 16, base + COW_PAGE_SIZE - 1));
-    assert_int_equal(alignoff_header(base + 16, true), base + COW_PAGE_SIZE);
+    assert_true(cow_alignoff_before(base + 16, base + COW_PAGE_SIZE - 1));
+    assert_int_equal(cow_alignoff_header(base + 16, true), base + COW_PAGE_SIZE);
     /* an address that malloc does not give: the header would lie in two slots */
-    assert_false(alignoff_lay_out(base - COW_SLOT_SIZE + COW_WORD_SIZE / 2, COW_SLOT_SIZE, &layout));
+    assert_false(cow_alignoff_lay_out(base - COW_SLOT_SIZE + COW_WORD_SIZE / 2, COW_SLOT_SIZE, &layout));
 }
 
 #ifndef WORDS_OF_ANOTHER_SIZE
 static void
 test_header(void **state)
 {
-    static _Alignas(ALIGNOFF_HEADER_ALIGN) char known[ALIGNOFF_HEADER_ALIGN];
+    static _Alignas(COW_ALIGNOFF_HEADER_ALIGN) char known[COW_ALIGNOFF_HEADER_ALIGN];
 
     for (int i = 0; i < 50; i++) {
         char *memory = malloc(COW_PAGE_SIZE);
 
         assert_non_null(memory);
         for (size_t size = COW_SLOT_SIZE; size <= COW_SLOT_SIZE * 16; size *= 2) {
-            struct alignoff_layout layout;
+            struct cow_alignoff_layout layout;
             uintptr_t first;
             void *found;
 
             memset(memory, 0xff, COW_PAGE_SIZE);
-            assert_true(alignoff_lay_out((uintptr_t)memory, size, &layout));
-            alignoff_write_header(&layout, size, known);
+            assert_true(cow_alignoff_lay_out((uintptr_t)memory, size, &layout));
+            cow_alignoff_write_header(&layout, size, known);
             memcpy(&found, (void *)layout.boundary, sizeof(found));
             assert_ptr_equal(found, known);
             if (layout.hole >= layout.slots) continue;
             memcpy(&first, (void *)(layout.start + layout.hole * size), sizeof(first));
             bool before = layout.start + layout.hole * size < layout.boundary;
-            assert_int_equal(first & (ALIGNOFF_HEADER_ALIGN - 1), before ? ALIGNOFF_FLAG : 0);
+            assert_int_equal(first & (COW_ALIGNOFF_HEADER_ALIGN - 1), before ? COW_ALIGNOFF_FLAG : 0);
         }
         free(memory);
     }

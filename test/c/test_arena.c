@@ -12,7 +12,8 @@
 /* Stands for the collector's own. */
 struct heap_page { uintptr_t start; char more[120]; };
 
-#include "arena.h"
+#include "os.c"
+#include "arena.c"
 
 /* ---- a system that denies what the test says */
 
@@ -23,25 +24,25 @@ static struct {
     bool advise_fails, unmap_fails, random;
     uint64_t bits;
     struct rlimit limit;
-} double_;
+} fake;
 
 static void *
-double_map(void *address, size_t size, int protection, int flags, int file, off_t offset)
+fake_map(void *address, size_t size, int protection, int flags, int file, off_t offset)
 {
-    double_.maps++;
+    fake.maps++;
     void *memory = MAP_FAILED;
 
-    if (size > double_.reservable || size > double_.room - double_.mapped) errno = ENOMEM;
+    if (size > fake.reservable || size > fake.room - fake.mapped) errno = ENOMEM;
     else memory = mmap(address, size, protection, flags, file, offset);
-    if (memory != MAP_FAILED) double_.mapped += size;
+    if (memory != MAP_FAILED) fake.mapped += size;
     return memory;
 }
 
 static int
-double_unmap(void *address, size_t size)
+fake_unmap(void *address, size_t size)
 {
-    if (!double_.unmap_fails) {
-        double_.mapped -= size;
+    if (!fake.unmap_fails) {
+        fake.mapped -= size;
         return munmap(address, size);
     }
     errno = ENOMEM;
@@ -49,50 +50,50 @@ double_unmap(void *address, size_t size)
 }
 
 static int
-double_protect(void *address, size_t size, int protection)
+fake_protect(void *address, size_t size, int protection)
 {
-    double_.commits++;
-    if (double_.commits_left-- > 0) return mprotect(address, size, protection);
+    fake.commits++;
+    if (fake.commits_left-- > 0) return mprotect(address, size, protection);
     errno = ENOMEM;
     return -1;
 }
 
 static int
-double_advise(void *address, size_t size, int advice)
+fake_advise(void *address, size_t size, int advice)
 {
-    double_.gives++;
-    if (!double_.advise_fails) return madvise(address, size, advice);
+    fake.gives++;
+    if (!fake.advise_fails) return madvise(address, size, advice);
     errno = EINVAL;
     return -1;
 }
 
 static int
-double_limit(struct rlimit *limit)
+fake_limit(struct rlimit *limit)
 {
-    *limit = double_.limit;
+    *limit = fake.limit;
     return 0;
 }
 
 static bool
-double_random(uint64_t *bits)
+fake_random(uint64_t *bits)
 {
-    double_.randoms++;
-    *bits = double_.bits;
-    return double_.random;
+    fake.randoms++;
+    *bits = fake.bits;
+    return fake.random;
 }
 
-static const struct os_calls double_calls = { double_map, double_unmap, double_protect, double_advise, double_limit, double_random };
+static const struct cow_os_calls fake_calls = { fake_map, fake_unmap, fake_protect, fake_advise, fake_limit, fake_random, cow_os_page_size, cow_os_allocate, free };
 
-static struct arena_space space;
+static struct cow_arena_space space;
 
 static int
 begin(void **state)
 {
-    memset(&double_, 0, sizeof(double_));
-    double_.reservable = double_.room = SIZE_MAX;
-    double_.commits_left = INT_MAX;
-    double_.limit.rlim_cur = RLIM_INFINITY;
-    os = &double_calls;
+    memset(&fake, 0, sizeof(fake));
+    fake.reservable = fake.room = SIZE_MAX;
+    fake.commits_left = INT_MAX;
+    fake.limit.rlim_cur = RLIM_INFINITY;
+    cow_os = &fake_calls;
     memset(&space, 0, sizeof(space));
     return 0;
 }
@@ -100,10 +101,10 @@ begin(void **state)
 static int
 end(void **state)
 {
-    double_.unmap_fails = false;
+    fake.unmap_fails = false;
     while (space.arenas) {
         memset(space.arenas->sealed, 0, sizeof(space.arenas->sealed));
-        arena_release(&space, space.arenas);
+        cow_arena_destroy(&space, space.arenas);
     }
     return space.count + space.reserved_bytes + space.committed_bytes + space.head_bytes > 0;
 }
@@ -111,13 +112,13 @@ end(void **state)
 static void
 consistent(void)
 {
-    assert_true(arena_consistent(&space, stderr));
+    assert_true(cow_arena_consistent(&space, stderr));
 }
 
 static char *
 taken(void)
 {
-    char *page = arena_take(&space);
+    char *page = cow_arena_alloc_page(&space);
 
     assert_non_null(page);
     assert_int_equal((uintptr_t)page & COW_PAGE_MASK, 0);
@@ -129,13 +130,13 @@ taken(void)
 static void
 test_sizes(void **state)
 {
-    assert_int_equal(ARENA_PAGES * (size_t)COW_PAGE_SIZE, ARENA_SIZE);
-    assert_int_equal(COW_ROW_WORDS & (COW_ROW_WORDS - 1), 0);
-    assert_true(COW_ROW_WORDS * COW_BITS > COW_PAGE_SLOTS);
-    assert_int_equal(offsetof(struct arena, bits) % 4096, 0);
+    assert_int_equal(COW_ARENA_PAGES * (size_t)COW_PAGE_SIZE, COW_ARENA_SIZE);
+    assert_int_equal(COW_BITMAP_WORDS & (COW_BITMAP_WORDS - 1), 0);
+    assert_true(COW_BITMAP_WORDS * COW_BITS > COW_PAGE_SLOTS);
+    assert_int_equal(offsetof(struct cow_arena, bits) % 4096, 0);
     /* a group's rows of one kind share no OS page with another group's */
-    assert_int_equal(ARENA_GROUP_PAGES * COW_ROW_SIZE % 4096, 0);
-    assert_true(sizeof(struct arena) < ARENA_SIZE / 16);
+    assert_int_equal(COW_ARENA_GROUP_PAGES * COW_BITMAP_SIZE % 4096, 0);
+    assert_true(sizeof(struct cow_arena) < COW_ARENA_SIZE / 16);
     assert_int_equal(cow_slot_index(0), 0);
     assert_int_equal(cow_slot_index(COW_SLOT_SIZE - 1), 0);
     assert_int_equal(cow_slot_index(COW_SLOT_SIZE), 1);
@@ -152,7 +153,7 @@ test_group_bits(void **state)
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        assert_true(arena_group_bits(rows[i].group, rows[i].from, rows[i].to) == rows[i].bits);
+        assert_true(cow_arena_group_bits(rows[i].group, rows[i].from, rows[i].to) == rows[i].bits);
     }
 }
 
@@ -161,16 +162,16 @@ test_pages_are_handed_out_from_the_lowest_on(void **state)
 {
     char *first = taken(), *second = taken(), *third = taken();
 
-    assert_int_equal(arena_page_number((uintptr_t)first), ARENA_FIRST);
-    assert_memory_equal(arena_of((uintptr_t)first)->sign, ARENA_SIGN, 8);
-    assert_ptr_equal((char *)arena_of((uintptr_t)first) + arena_of((uintptr_t)first)->head, first);
-    assert_int_equal(arena_of((uintptr_t)first)->head % ARENA_HEAD_MULTIPLE, 0);
+    assert_int_equal(cow_arena_page_number((uintptr_t)first), COW_ARENA_FIRST);
+    assert_memory_equal(cow_arena_of((uintptr_t)first)->sign, COW_ARENA_SIGN, 8);
+    assert_ptr_equal((char *)cow_arena_of((uintptr_t)first) + cow_arena_of((uintptr_t)first)->head, first);
+    assert_int_equal(cow_arena_of((uintptr_t)first)->head % COW_ARENA_HEAD_MULTIPLE, 0);
     assert_ptr_equal(second, first + COW_PAGE_SIZE);
     assert_ptr_equal(third, second + COW_PAGE_SIZE);
     consistent();
-    arena_give(&space, second);
+    cow_arena_free_page(&space, second);
     consistent();
-    assert_int_equal(double_.gives, 1);
+    assert_int_equal(fake.gives, 1);
     assert_ptr_equal(taken(), second);
     consistent();
 }
@@ -178,19 +179,19 @@ test_pages_are_handed_out_from_the_lowest_on(void **state)
 static void
 test_what_is_known(void **state)
 {
-    uintptr_t page = (uintptr_t)taken(), arena = page & ~(uintptr_t)ARENA_MASK;
+    uintptr_t page = (uintptr_t)taken(), arena = page & ~(uintptr_t)COW_ARENA_MASK;
 
-    assert_false(arena_knows(page - 1));
-    assert_true(arena_knows(page));
-    assert_true(arena_knows(page + COW_PAGE_MASK));
-    assert_false(arena_knows(page + COW_PAGE_SIZE));
-    static const uintptr_t nowhere[] = { 0, 1, 8, ARENA_SIZE - 1, ARENA_SIZE, UINTPTR_MAX, UINTPTR_MAX - 7, UINTPTR_MAX / 2, ~(uintptr_t)ARENA_MASK };
-    for (size_t i = 0; i < sizeof(nowhere) / sizeof(nowhere[0]); i++) assert_false(arena_knows(nowhere[i]));
-    assert_false(arena_knows(arena));
-    assert_false(arena_knows(arena - 1));
-    assert_false(arena_knows(arena + ARENA_MASK));
-    arena_give(&space, (void *)page);
-    assert_false(arena_knows(page));
+    assert_false(cow_arena_contains(&space, page - 1));
+    assert_true(cow_arena_contains(&space, page));
+    assert_true(cow_arena_contains(&space, page + COW_PAGE_MASK));
+    assert_false(cow_arena_contains(&space, page + COW_PAGE_SIZE));
+    static const uintptr_t nowhere[] = { 0, 1, 8, COW_ARENA_SIZE - 1, COW_ARENA_SIZE, UINTPTR_MAX, UINTPTR_MAX - 7, UINTPTR_MAX / 2, ~(uintptr_t)COW_ARENA_MASK };
+    for (size_t i = 0; i < sizeof(nowhere) / sizeof(nowhere[0]); i++) assert_false(cow_arena_contains(&space, nowhere[i]));
+    assert_false(cow_arena_contains(&space, arena));
+    assert_false(cow_arena_contains(&space, arena - 1));
+    assert_false(cow_arena_contains(&space, arena + COW_ARENA_MASK));
+    cow_arena_free_page(&space, (void *)page);
+    assert_false(cow_arena_contains(&space, page));
 }
 
 /* Each bit of each kind, at the first and the last slot and page: it is where a slow
@@ -201,7 +202,7 @@ test_bits(void **state)
     char *pages[3] = { taken() };
 
     while ((pages[1] = taken()) < (char *)pages[0] + 1000 * COW_PAGE_SIZE) { /* on to the middle */ }
-    while (arena_page_number((uintptr_t)(pages[2] = taken())) < ARENA_PAGES - 1) { /* and to the last */ }
+    while (cow_arena_page_number((uintptr_t)(pages[2] = taken())) < COW_ARENA_PAGES - 1) { /* and to the last */ }
     for (int i = 0; i < 3; i++) {
         for (int multiple = 1; multiple <= 16; multiple *= 2) {
             size_t size = COW_SLOT_SIZE * (size_t)multiple, slots = COW_PAGE_SIZE / size;
@@ -212,19 +213,19 @@ test_bits(void **state)
                 unsigned int slot = cow_slot_index(object);
 
                 assert_int_equal(slot, at[j] * (size_t)multiple);
-                for (int kind = 0; kind < ROW_KINDS; kind++) {
-                    cow_bits_t *row = arena_row_of(object, kind);
-                    size_t offset = (size_t)((char *)row - (char *)arena_of(object));
+                for (int kind = 0; kind < COW_BITMAP_KINDS; kind++) {
+                    cow_bits_t *row = cow_arena_bitmap_of(object, kind);
+                    size_t offset = (size_t)((char *)row - (char *)cow_arena_of(object));
 
-                    assert_int_equal(offset, offsetof(struct arena, bits) + ((size_t)kind * ARENA_PAGES + (((size_t)pages[i] & ARENA_MASK) / COW_PAGE_SIZE)) * COW_ROW_SIZE);
-                    assert_true(slot / COW_BITS < COW_ROW_WORDS);
+                    assert_int_equal(offset, offsetof(struct cow_arena, bits) + ((size_t)kind * COW_ARENA_PAGES + (((size_t)pages[i] & COW_ARENA_MASK) / COW_PAGE_SIZE)) * COW_BITMAP_SIZE);
+                    assert_true(slot / COW_BITS < COW_BITMAP_WORDS);
                     assert_true(row[slot / COW_BITS] == 0);
                     row[slot / COW_BITS] |= (cow_bits_t)1 << slot % COW_BITS;
                 }
-                for (int kind = 0; kind < ROW_KINDS; kind++) arena_row_of(object, kind)[slot / COW_BITS] = 0;
+                for (int kind = 0; kind < COW_BITMAP_KINDS; kind++) cow_arena_bitmap_of(object, kind)[slot / COW_BITS] = 0;
             }
         }
-        assert_int_equal((uintptr_t)arena_descriptor((uintptr_t)pages[i] + 5), (uintptr_t)&arena_of((uintptr_t)pages[i])->descriptors[arena_page_number((uintptr_t)pages[i])]);
+        assert_int_equal((uintptr_t)cow_arena_descriptor((uintptr_t)pages[i] + 5), (uintptr_t)&cow_arena_of((uintptr_t)pages[i])->descriptors[cow_arena_page_number((uintptr_t)pages[i])]);
     }
     consistent();
 }
@@ -232,26 +233,26 @@ test_bits(void **state)
 static void
 test_a_second_arena_and_its_end(void **state)
 {
-    size_t count = ARENA_PAGES - ARENA_FIRST;
+    size_t count = COW_ARENA_PAGES - COW_ARENA_FIRST;
 
     for (size_t i = 0; i < count; i++) taken();
     assert_int_equal(space.count, 1);
     char *more = taken(), *mine = taken();
     assert_int_equal(space.count, 2);
-    assert_true(arena_of((uintptr_t)more) != space.arenas);
-    assert_ptr_equal(arena_of((uintptr_t)more), space.arenas->next);
+    assert_true(cow_arena_of((uintptr_t)more) != space.arenas);
+    assert_ptr_equal(cow_arena_of((uintptr_t)more), space.arenas->next);
     consistent();
-    arena_give(&space, more);
-    assert_true(arena_knows((uintptr_t)mine));
-    arena_give(&space, mine);
+    cow_arena_free_page(&space, more);
+    assert_true(cow_arena_contains(&space, (uintptr_t)mine));
+    cow_arena_free_page(&space, mine);
     assert_int_equal(space.count, 1);
-    assert_false(arena_knows((uintptr_t)mine));
+    assert_false(cow_arena_contains(&space, (uintptr_t)mine));
     consistent();
 
     char *again = taken();
     assert_int_equal(space.count, 2);
-    double_.unmap_fails = true;
-    arena_give(&space, again);
+    fake.unmap_fails = true;
+    cow_arena_free_page(&space, again);
     assert_int_equal(space.count, 2);
     consistent();
     assert_ptr_equal(taken(), again);
@@ -263,19 +264,19 @@ test_given_pages_are_clear(void **state)
     char *page = taken();
 
     taken();
-    for (int kind = 0; kind < ROW_KINDS; kind++) memset(arena_row_of((uintptr_t)page, kind), 0xff, COW_ROW_SIZE);
+    for (int kind = 0; kind < COW_BITMAP_KINDS; kind++) memset(cow_arena_bitmap_of((uintptr_t)page, kind), 0xff, COW_BITMAP_SIZE);
     memset(page, 1, COW_PAGE_SIZE);
-    arena_give(&space, page);
+    cow_arena_free_page(&space, page);
     consistent();
     assert_ptr_equal(taken(), page);
     for (int i = 0; i < COW_PAGE_SIZE; i++) assert_int_equal(page[i], 0);
 
     /* where the system does not take it, it is a page all the same */
-    double_.advise_fails = true;
+    fake.advise_fails = true;
     page[7] = 7;
-    arena_discard(page);
+    cow_arena_decommit_page(page);
     assert_int_equal(page[7], 7);
-    arena_give(&space, page);
+    cow_arena_free_page(&space, page);
     consistent();
     assert_ptr_equal(taken(), page);
 }
@@ -287,17 +288,17 @@ test_clearing_a_kind(void **state)
 
     for (int i = 0; i < 130; i++) {
         pages[i] = taken();
-        memset(arena_row_of((uintptr_t)pages[i], ROW_MARK), 0xff, COW_ROW_SIZE);
-        memset(arena_row_of((uintptr_t)pages[i], ROW_PINNED), 0xff, COW_ROW_SIZE);
+        memset(cow_arena_bitmap_of((uintptr_t)pages[i], COW_BITMAP_MARK), 0xff, COW_BITMAP_SIZE);
+        memset(cow_arena_bitmap_of((uintptr_t)pages[i], COW_BITMAP_PINNED), 0xff, COW_BITMAP_SIZE);
     }
-    arena_clear_kind(&space, ROW_MARK);
+    cow_arena_clear_kind(&space, COW_BITMAP_MARK);
     for (int i = 0; i < 130; i++) {
-        for (int j = 0; j < COW_ROW_WORDS; j++) {
-            assert_true(arena_row_of((uintptr_t)pages[i], ROW_MARK)[j] == 0);
-            assert_true(arena_row_of((uintptr_t)pages[i], ROW_PINNED)[j] == UINTPTR_MAX);
+        for (int j = 0; j < COW_BITMAP_WORDS; j++) {
+            assert_true(cow_arena_bitmap_of((uintptr_t)pages[i], COW_BITMAP_MARK)[j] == 0);
+            assert_true(cow_arena_bitmap_of((uintptr_t)pages[i], COW_BITMAP_PINNED)[j] == UINTPTR_MAX);
         }
     }
-    arena_clear_kind(&space, ROW_PINNED);
+    cow_arena_clear_kind(&space, COW_BITMAP_PINNED);
 }
 
 static void
@@ -305,34 +306,34 @@ test_new_pages_keep_away_from_sealed_ones(void **state)
 {
     char *sealed = taken(), *hole = taken();
 
-    arena_give(&space, hole);
-    arena_seal(sealed);
+    cow_arena_free_page(&space, hole);
+    cow_arena_seal(sealed);
     char *fresh = taken();
-    assert_int_equal(arena_page_number((uintptr_t)fresh) % ARENA_GROUP_PAGES, 0);
+    assert_int_equal(cow_arena_page_number((uintptr_t)fresh) % COW_ARENA_GROUP_PAGES, 0);
     assert_true(fresh > hole);
     consistent();
-    arena_unseal(sealed);
+    cow_arena_unseal(sealed);
     assert_ptr_equal(taken(), hole);
 
     /* where there are no others, theirs are taken */
-    arena_seal(sealed);
-    double_.reservable = 0;
-    while (arena_of((uintptr_t)fresh)->used < ARENA_PAGES - ARENA_FIRST) taken();
-    assert_null(arena_take(&space));
+    cow_arena_seal(sealed);
+    fake.reservable = 0;
+    while (cow_arena_of((uintptr_t)fresh)->used < COW_ARENA_PAGES - COW_ARENA_FIRST) taken();
+    assert_null(cow_arena_alloc_page(&space));
     consistent();
-    arena_unseal(sealed);
+    cow_arena_unseal(sealed);
 }
 
 static void
 test_smaller_arenas(void **state)
 {
-    double_.reservable = ARENA_SIZE / 8;
+    fake.reservable = COW_ARENA_SIZE / 8;
     char *page = taken();
-    assert_int_equal(arena_of((uintptr_t)page)->pages, ARENA_FIRST + ARENA_PAGES / 8);
+    assert_int_equal(cow_arena_of((uintptr_t)page)->pages, COW_ARENA_FIRST + COW_ARENA_PAGES / 8);
     assert_true(space.denied > 0);
     size_t count = 1;
     while (space.count == 1) taken(), count++;
-    assert_int_equal(count, ARENA_PAGES / 8 + 1);
+    assert_int_equal(count, COW_ARENA_PAGES / 8 + 1);
     consistent();
 }
 
@@ -342,23 +343,23 @@ test_poison(void **state)
 {
 #if COW_ASAN
     char *page = taken(), *mine = taken();
-    const struct arena *arena = arena_of((uintptr_t)page);
+    const struct cow_arena *arena = cow_arena_of((uintptr_t)page);
     size_t size = (size_t)arena->committed << HEAP_PAGE_ALIGN_LOG;
 
     assert_null(__asan_region_is_poisoned(page, 2 * COW_PAGE_SIZE));
     assert_ptr_equal(__asan_region_is_poisoned(page, 3 * COW_PAGE_SIZE), mine + COW_PAGE_SIZE);
-    arena_give(&space, page);
+    cow_arena_free_page(&space, page);
     assert_true(__asan_address_is_poisoned(page) && __asan_address_is_poisoned(page + COW_PAGE_MASK));
     assert_null(__asan_region_is_poisoned(mine, COW_PAGE_SIZE));
     assert_ptr_equal(taken(), page);
     assert_null(__asan_region_is_poisoned(page, COW_PAGE_SIZE));
 
-    poison(arena_descriptor((uintptr_t)page), sizeof(struct heap_page)); /* locate_give does */
-    double_.unmap_fails = true;
-    arena_release(&space, arena_of((uintptr_t)page));
+    cow_poison(cow_arena_descriptor((uintptr_t)page), sizeof(struct heap_page)); /* cow_locate_free_page does */
+    fake.unmap_fails = true;
+    cow_arena_destroy(&space, cow_arena_of((uintptr_t)page));
     assert_ptr_equal(__asan_region_is_poisoned((void *)arena, size), page);
-    double_.unmap_fails = false;
-    arena_release(&space, arena_of((uintptr_t)page));
+    fake.unmap_fails = false;
+    cow_arena_destroy(&space, cow_arena_of((uintptr_t)page));
     assert_null(__asan_region_is_poisoned((void *)arena, size));
 #else
     skip();
@@ -373,32 +374,32 @@ test_thousands_of_arenas(void **state)
     char *page = NULL;
     int status;
 
-    double_.limit.rlim_cur = 4096;
+    fake.limit.rlim_cur = 4096;
     while (space.count < ARENAS) page = taken();
     consistent();
 
     pid_t child = fork();
     if (child == 0) {
-        char *mine = arena_take(&space);
+        char *mine = cow_arena_alloc_page(&space);
 
-        arena_give(&space, page);
-        _exit(mine && arena_knows((uintptr_t)mine) && arena_consistent(&space, stderr) ? 0 : 1);
+        cow_arena_free_page(&space, page);
+        _exit(mine && cow_arena_contains(&space, (uintptr_t)mine) && cow_arena_consistent(&space, stderr) ? 0 : 1);
     }
     assert_true(child > 0);
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-    assert_true(arena_knows((uintptr_t)page));
+    assert_true(cow_arena_contains(&space, (uintptr_t)page));
     consistent();
 }
 
 static void
 test_a_limit_of_addresses(void **state)
 {
-    double_.limit.rlim_cur = ARENA_SIZE * 4;
-    assert_int_equal(arena_of((uintptr_t)taken())->pages, ARENA_FIRST + ARENA_PAGES / 4);
-    double_.limit.rlim_cur = 4096;
-    struct arena *least = arena_make(&space);
-    assert_int_equal(least->pages, ARENA_FIRST + ARENA_LEAST_PAGES);
+    fake.limit.rlim_cur = COW_ARENA_SIZE * 4;
+    assert_int_equal(cow_arena_of((uintptr_t)taken())->pages, COW_ARENA_FIRST + COW_ARENA_PAGES / 4);
+    fake.limit.rlim_cur = 4096;
+    struct cow_arena *least = cow_arena_create(&space);
+    assert_int_equal(least->pages, COW_ARENA_FIRST + COW_ARENA_LEAST_PAGES);
     consistent();
 }
 
@@ -407,35 +408,35 @@ test_a_limit_of_addresses(void **state)
 static void
 test_spans(void **state)
 {
-    const size_t sizes[] = { ARENA_FIRST + 1, ARENA_FIRST + ARENA_LEAST_PAGES, ARENA_FIRST + 63, ARENA_FIRST + 64, ARENA_FIRST + 65, ARENA_PAGES / 2,
-        ARENA_FIRST + ARENA_PAGES / 2, ARENA_PAGES - 1, ARENA_PAGES };
+    const size_t sizes[] = { COW_ARENA_FIRST + 1, COW_ARENA_FIRST + COW_ARENA_LEAST_PAGES, COW_ARENA_FIRST + 63, COW_ARENA_FIRST + 64, COW_ARENA_FIRST + 65, COW_ARENA_PAGES / 2,
+        COW_ARENA_FIRST + COW_ARENA_PAGES / 2, COW_ARENA_PAGES - 1, COW_ARENA_PAGES };
 
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        const size_t pages = sizes[i], count = pages - ARENA_FIRST;
-        struct os_span spans[ARENA_SPANS];
-        size_t bytes = 0, needed = offsetof(struct arena, bits) + count * (ROW_KINDS * COW_ROW_SIZE + sizeof(struct heap_page) + COW_PAGE_SIZE);
-        const int number = arena_spans(pages, spans);
-        bool sees[ROW_KINDS + 3] = { false };
+        const size_t pages = sizes[i], count = pages - COW_ARENA_FIRST;
+        struct cow_os_span spans[COW_ARENA_SPANS];
+        size_t bytes = 0, needed = offsetof(struct cow_arena, bits) + count * (COW_BITMAP_KINDS * COW_BITMAP_SIZE + sizeof(struct heap_page) + COW_PAGE_SIZE);
+        const int number = cow_arena_spans(pages, spans);
+        bool sees[COW_BITMAP_KINDS + 3] = { false };
 
-        assert_in_range(number, 1, ARENA_SPANS);
+        assert_in_range(number, 1, COW_ARENA_SPANS);
         for (int j = 0; j < number; j++) {
             const size_t from = spans[j].from, to = spans[j].to;
 
-            assert_true(from < to && from % 4096 == 0 && to % 4096 == 0 && to <= ARENA_SIZE);
+            assert_true(from < to && from % 4096 == 0 && to % 4096 == 0 && to <= COW_ARENA_SIZE);
             if (j > 0) assert_true(from > spans[j - 1].to);
             bytes += to - from;
-            for (size_t kind = 0; kind < ROW_KINDS; kind++) {
-                const size_t row = offsetof(struct arena, bits) + (kind * ARENA_PAGES + ARENA_FIRST) * COW_ROW_SIZE;
-                sees[kind] |= from <= row && row + count * COW_ROW_SIZE <= to;
+            for (size_t kind = 0; kind < COW_BITMAP_KINDS; kind++) {
+                const size_t row = offsetof(struct cow_arena, bits) + (kind * COW_ARENA_PAGES + COW_ARENA_FIRST) * COW_BITMAP_SIZE;
+                sees[kind] |= from <= row && row + count * COW_BITMAP_SIZE <= to;
             }
-            sees[ROW_KINDS] |= from == 0 && to >= offsetof(struct arena, bits);
-            sees[ROW_KINDS + 1] |= from <= offsetof(struct arena, descriptors[ARENA_FIRST]) && offsetof(struct arena, descriptors[0]) + pages * sizeof(struct heap_page) <= to;
-            sees[ROW_KINDS + 2] |= from <= ARENA_FIRST * (size_t)COW_PAGE_SIZE && pages * (size_t)COW_PAGE_SIZE <= to;
+            sees[COW_BITMAP_KINDS] |= from == 0 && to >= offsetof(struct cow_arena, bits);
+            sees[COW_BITMAP_KINDS + 1] |= from <= offsetof(struct cow_arena, descriptors[COW_ARENA_FIRST]) && offsetof(struct cow_arena, descriptors[0]) + pages * sizeof(struct heap_page) <= to;
+            sees[COW_BITMAP_KINDS + 2] |= from <= COW_ARENA_FIRST * (size_t)COW_PAGE_SIZE && pages * (size_t)COW_PAGE_SIZE <= to;
         }
-        for (int j = 0; j < ROW_KINDS + 3; j++) assert_true(sees[j]);
-        if (pages == ARENA_PAGES) assert_int_equal(number, 1);
-        else assert_in_range(bytes, needed, needed + ARENA_SPANS * 2 * 4096);
-        assert_int_equal(arena_head_bytes(pages), bytes - count * COW_PAGE_SIZE);
+        for (int j = 0; j < COW_BITMAP_KINDS + 3; j++) assert_true(sees[j]);
+        if (pages == COW_ARENA_PAGES) assert_int_equal(number, 1);
+        else assert_in_range(bytes, needed, needed + COW_ARENA_SPANS * 2 * 4096);
+        assert_int_equal(cow_arena_head_bytes(pages), bytes - count * COW_PAGE_SIZE);
     }
 }
 
@@ -444,27 +445,27 @@ test_spans(void **state)
 static void
 test_between_the_spans_is_room_for_others(void **state)
 {
-    struct os_span spans[ARENA_SPANS];
-    char *others[ARENA_SPANS];
+    struct cow_os_span spans[COW_ARENA_SPANS];
+    char *others[COW_ARENA_SPANS];
 
-    double_.limit.rlim_cur = 4096;
-    char *page = taken(), *arena = (char *)arena_of((uintptr_t)page);
-    const int count = arena_spans(ARENA_FIRST + ARENA_LEAST_PAGES, spans);
+    fake.limit.rlim_cur = 4096;
+    char *page = taken(), *arena = (char *)cow_arena_of((uintptr_t)page);
+    const int count = cow_arena_spans(COW_ARENA_FIRST + COW_ARENA_LEAST_PAGES, spans);
 
-    assert_int_equal(space.reserved_bytes, double_.mapped);
-    assert_true(double_.mapped <= 2 * ARENA_LEAST_PAGES * COW_PAGE_SIZE);
+    assert_int_equal(space.reserved_bytes, fake.mapped);
+    assert_true(fake.mapped <= 2 * COW_ARENA_LEAST_PAGES * COW_PAGE_SIZE);
     for (int i = 0; i < count - 1; i++) {
         others[i] = mmap(arena + spans[i].to, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
         assert_ptr_equal(others[i], arena + spans[i].to);
         memset(others[i], 7, 4096);
     }
-    for (int kind = 0; kind < ROW_KINDS; kind++) memset(arena_row_of((uintptr_t)page, kind), 0xff, COW_ROW_SIZE);
-    *arena_descriptor((uintptr_t)page) = (struct heap_page){ .start = 1 };
-    for (size_t i = 1; i < ARENA_LEAST_PAGES; i++) taken();
-    for (int kind = 0; kind < ROW_KINDS; kind++) arena_clear_kind(&space, kind);
+    for (int kind = 0; kind < COW_BITMAP_KINDS; kind++) memset(cow_arena_bitmap_of((uintptr_t)page, kind), 0xff, COW_BITMAP_SIZE);
+    *cow_arena_descriptor((uintptr_t)page) = (struct heap_page){ .start = 1 };
+    for (size_t i = 1; i < COW_ARENA_LEAST_PAGES; i++) taken();
+    for (int kind = 0; kind < COW_BITMAP_KINDS; kind++) cow_arena_clear_kind(&space, kind);
     consistent();
-    arena_release(&space, (struct arena *)arena);
-    assert_int_equal(double_.mapped, 0);
+    cow_arena_destroy(&space, (struct cow_arena *)arena);
+    assert_int_equal(fake.mapped, 0);
     for (int i = 0; i < count - 1; i++) {
         for (int j = 0; j < 4096; j++) assert_int_equal(others[i][j], 7);
         munmap(others[i], 4096);
@@ -475,15 +476,15 @@ test_between_the_spans_is_room_for_others(void **state)
 static void
 test_little_room(void **state)
 {
-    double_.limit.rlim_cur = double_.room = (size_t)16 << 20;
+    fake.limit.rlim_cur = fake.room = (size_t)16 << 20;
 
     size_t count = 0;
-    while (arena_take(&space)) count++;
-    assert_in_range(count * COW_PAGE_SIZE, double_.room * 85 / 100, double_.room);
-    assert_int_equal(space.reserved_bytes, double_.mapped);
-    assert_true(double_.mapped <= double_.room);
+    while (cow_arena_alloc_page(&space)) count++;
+    assert_in_range(count * COW_PAGE_SIZE, fake.room * 85 / 100, fake.room);
+    assert_int_equal(space.reserved_bytes, fake.mapped);
+    assert_true(fake.mapped <= fake.room);
     consistent();
-    double_.room += (size_t)1 << 20;
+    fake.room += (size_t)1 << 20;
     taken();
     consistent();
 }
@@ -491,30 +492,30 @@ test_little_room(void **state)
 static void
 test_places_at_random(void **state)
 {
-    if (ARENA_ADDRESS_BITS == 32) skip();
+    if (COW_ARENA_ADDRESS_BITS == 32) skip();
 
     /* nobody gives random bits, or may: the system's place */
-    char *first = (char *)arena_of((uintptr_t)taken());
-    assert_int_equal(double_.randoms, 1);
-    arena_release(&space, space.arenas);
+    char *first = (char *)cow_arena_of((uintptr_t)taken());
+    assert_int_equal(fake.randoms, 1);
+    cow_arena_destroy(&space, space.arenas);
 
-    double_.random = true;
+    fake.random = true;
     uintptr_t seen = 0;
     for (uint64_t i = 1; i <= 20; i++) {
-        double_.bits = i * UINT64_C(0x9e3779b97f4a7c15);
-        uintptr_t arena = (uintptr_t)arena_make(&space);
+        fake.bits = i * UINT64_C(0x9e3779b97f4a7c15);
+        uintptr_t arena = (uintptr_t)cow_arena_create(&space);
 
-        assert_int_equal(arena & ARENA_MASK, 0);
-        assert_true(arena >= OS_LOWEST_PLACE && arena < (uintptr_t)first + ARENA_SIZE);
+        assert_int_equal(arena & COW_ARENA_MASK, 0);
+        assert_true(arena >= COW_OS_LOWEST_PLACE && arena < (uintptr_t)first + COW_ARENA_SIZE);
         seen |= arena;
     }
     assert_int_equal(space.count, 20);
-    for (int bit = ARENA_LOG; bit < 44; bit++) assert_true(seen >> bit & 1);
+    for (int bit = COW_ARENA_LOG; bit < 44; bit++) assert_true(seen >> bit & 1);
     consistent();
 
     /* the same place again is another arena's: it is placed elsewhere, and small ones are, too */
-    double_.limit.rlim_cur = 4096;
-    for (int i = 0; i < 20; i++) assert_non_null(arena_make(&space));
+    fake.limit.rlim_cur = 4096;
+    for (int i = 0; i < 20; i++) assert_non_null(cow_arena_create(&space));
     assert_int_equal(space.count, 40);
     consistent();
 }
@@ -525,13 +526,13 @@ test_random_bits(void **state)
     uint64_t one = 0, other = 0;
     int status;
 
-    if (!os_random_bits(&one)) skip(); /* setarch -R, or no Linux */
-    assert_true(os_random_bits(&other) && one != other);
+    if (!cow_os_random_bits(&one)) skip(); /* setarch -R, or no Linux */
+    assert_true(cow_os_random_bits(&other) && one != other);
 #ifdef __linux__
     pid_t child = fork();
     if (child == 0) {
         personality(personality(0xffffffff) | ADDR_NO_RANDOMIZE);
-        _exit(os_random_bits(&one) ? 1 : 0);
+        _exit(cow_os_random_bits(&one) ? 1 : 0);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
@@ -541,26 +542,26 @@ test_random_bits(void **state)
 static void
 test_a_system_that_denies(void **state)
 {
-    double_.reservable = 0;
-    assert_null(arena_take(&space));
+    fake.reservable = 0;
+    assert_null(cow_arena_alloc_page(&space));
     assert_int_equal(space.count, 0);
     consistent();
 
-    double_.reservable = SIZE_MAX;
-    double_.commits_left = 0; /* not even the head */
-    assert_null(arena_take(&space));
+    fake.reservable = SIZE_MAX;
+    fake.commits_left = 0; /* not even the head */
+    assert_null(cow_arena_alloc_page(&space));
     assert_int_equal(space.count, 0);
     consistent();
 
-    double_.commits_left = 1;
-    assert_null(arena_take(&space));
+    fake.commits_left = 1;
+    assert_null(cow_arena_alloc_page(&space));
     consistent();
-    double_.commits_left = 1;
+    fake.commits_left = 1;
     char *page = taken();
-    for (size_t i = arena_page_number((uintptr_t)page) + 1; i < arena_of((uintptr_t)page)->committed; i++) taken();
-    assert_null(arena_take(&space));
+    for (size_t i = cow_arena_page_number((uintptr_t)page) + 1; i < cow_arena_of((uintptr_t)page)->committed; i++) taken();
+    assert_null(cow_arena_alloc_page(&space));
     consistent();
-    double_.commits_left = INT_MAX;
+    fake.commits_left = INT_MAX;
     taken(); /* memory is there again */
     consistent();
 }
@@ -585,15 +586,15 @@ test_random(void **state)
         else if (choice < 98 && count > 0) {
             size_t i = (size_t)rand() % count;
 
-            if (sealed[i]) arena_unseal(pages[i]);
-            arena_give(&space, pages[i]);
+            if (sealed[i]) cow_arena_unseal(pages[i]);
+            cow_arena_free_page(&space, pages[i]);
             pages[i] = pages[--count];
             sealed[i] = sealed[count];
         }
         else if (count > 0) {
             size_t i = (size_t)rand() % count;
 
-            sealed[i] ? arena_unseal(pages[i]) : arena_seal(pages[i]);
+            sealed[i] ? cow_arena_unseal(pages[i]) : cow_arena_seal(pages[i]);
             sealed[i] = !sealed[i];
         }
         if (step % 2000) continue;
@@ -604,11 +605,11 @@ test_random(void **state)
                 : (uintptr_t)rand() << 31 ^ (uintptr_t)rand();
             bool known = false;
             for (size_t j = 0; j < count; j++) known |= address - (uintptr_t)pages[j] < COW_PAGE_SIZE;
-            assert_int_equal(arena_knows(address), known);
+            assert_int_equal(cow_arena_contains(&space, address), known);
         }
     }
     for (size_t i = 0; i < count; i++) {
-        if (sealed[i]) arena_unseal(pages[i]);
+        if (sealed[i]) cow_arena_unseal(pages[i]);
     }
 }
 

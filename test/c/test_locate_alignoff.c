@@ -1,3 +1,3 @@
 /* cc -I../../gc test_locate_alignoff.c -lcmocka */
-#define LOCATE_BY LOCATE_ALIGNOFF
+#define COW_LOCATE_BY COW_LOCATE_ALIGNOFF
 #include "locate_cases.h"

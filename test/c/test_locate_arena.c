@@ -1,3 +1,3 @@
 /* cc -I../../gc test_locate_arena.c -lcmocka */
-#define LOCATE_BY LOCATE_ARENA
+#define COW_LOCATE_BY COW_LOCATE_ARENA
 #include "locate_cases.h"

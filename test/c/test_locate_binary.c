@@ -1,3 +1,3 @@
 /* cc -I../../gc test_locate_binary.c -lcmocka */
-#define LOCATE_BY LOCATE_BINARY
+#define COW_LOCATE_BY COW_LOCATE_BINARY
 #include "locate_cases.h"

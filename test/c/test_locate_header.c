@@ -1,3 +1,3 @@
 /* cc -I../../gc test_locate_header.c -lcmocka */
-#define LOCATE_BY LOCATE_HEADER
+#define COW_LOCATE_BY COW_LOCATE_HEADER
 #include "locate_cases.h"

@@ -1,3 +1,3 @@
 /* cc -I../../gc test_locate_linear.c -lcmocka */
-#define LOCATE_BY LOCATE_LINEAR
+#define COW_LOCATE_BY COW_LOCATE_LINEAR
 #include "locate_cases.h"

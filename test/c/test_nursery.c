@@ -41,14 +41,14 @@ test_floor(void **state)
     };
 
     for (size_t i = 0; i < LENGTH(rows); i++) {
-        ASSERT_ROW(i, nursery_floor(rows[i].least, rows[i].inherited, rows[i].ratio), rows[i].floor);
+        ASSERT_ROW(i, cow_nursery_floor(rows[i].least, rows[i].inherited, rows[i].ratio), rows[i].floor);
     }
 }
 
 static void
 test_inherit(void **state)
 {
-    static const struct { size_t objects, slots, all, floor; struct nursery_inheritance expected; } rows[] = {
+    static const struct { size_t objects, slots, all, floor; struct cow_nursery_inheritance expected; } rows[] = {
         /* a parent no bigger than the floor: as if never forked */
         {    0,    0,      0, 1000, INHERITED(0, 0, 0) },
         {  900, 1000,   1000, 1000, INHERITED(0, 0, 0) },
@@ -69,7 +69,7 @@ test_inherit(void **state)
     };
 
     for (size_t i = 0; i < LENGTH(rows); i++) {
-        struct nursery_inheritance got = nursery_inherit(rows[i].objects, rows[i].slots, rows[i].all, rows[i].floor);
+        struct cow_nursery_inheritance got = cow_nursery_inherit(rows[i].objects, rows[i].slots, rows[i].all, rows[i].floor);
         ASSERT_ROW(i, got.objects, rows[i].expected.objects);
         ASSERT_ROW(i, got.slots, rows[i].expected.slots);
         ASSERT_ROW(i, got.floor, rows[i].expected.floor);
@@ -81,7 +81,7 @@ static void
 test_basis(void **state)
 {
     static const struct {
-        struct nursery_inheritance inherited;
+        struct cow_nursery_inheritance inherited;
         size_t total, own, basis;
         bool within_floor;
     } rows[] = {
@@ -107,16 +107,16 @@ test_basis(void **state)
     };
 
     for (size_t i = 0; i < LENGTH(rows); i++) {
-        ASSERT_ROW(i, nursery_own(&rows[i].inherited, rows[i].total), rows[i].own);
-        ASSERT_ROW(i, nursery_basis(&rows[i].inherited, rows[i].total), rows[i].basis);
-        ASSERT_ROW(i, nursery_within_floor(&rows[i].inherited, rows[i].total), rows[i].within_floor);
+        ASSERT_ROW(i, cow_nursery_own(&rows[i].inherited, rows[i].total), rows[i].own);
+        ASSERT_ROW(i, cow_nursery_basis(&rows[i].inherited, rows[i].total), rows[i].basis);
+        ASSERT_ROW(i, cow_nursery_within_floor(&rows[i].inherited, rows[i].total), rows[i].within_floor);
     }
 }
 
 static void
 test_min_free(void **state)
 {
-    static const struct { struct nursery_inheritance inherited; size_t total; double ratio; size_t free; } rows[] = {
+    static const struct { struct cow_nursery_inheritance inherited; size_t total; double ratio; size_t free; } rows[] = {
         { CHILD,   9000, 0.20,    100 },
         { CHILD, 109000, 0.20,  20000 },
         { CHILD, 109000, 1.00, 100000 },
@@ -127,7 +127,7 @@ test_min_free(void **state)
     };
 
     for (size_t i = 0; i < LENGTH(rows); i++) {
-        ASSERT_ROW(i, nursery_min_free(&rows[i].inherited, rows[i].total, rows[i].ratio), rows[i].free);
+        ASSERT_ROW(i, cow_nursery_min_free(&rows[i].inherited, rows[i].total, rows[i].ratio), rows[i].free);
     }
 }
 
@@ -135,42 +135,42 @@ test_min_free(void **state)
 static void
 test_demand(void **state)
 {
-    struct nursery_inheritance never = INHERITED(0, 0, 0), child = { .floor = 10000, .slots = 1000000, .objects = 1000000, .allocated = 500 };
+    struct cow_nursery_inheritance never = INHERITED(0, 0, 0), child = { .floor = 10000, .slots = 1000000, .objects = 1000000, .allocated = 500 };
     const size_t total = 1100000;
 
-    nursery_swept(&never, 7);
+    cow_nursery_swept(&never, 7);
     assert_int_equal(never.allocated + never.demand, 0);
-    assert_true(nursery_pools(&never, 1023, 5000, 1024));
-    assert_false(nursery_pools(&never, 1024, 1, 1024));
+    assert_true(cow_nursery_pools(&never, 1023, 5000, 1024));
+    assert_false(cow_nursery_pools(&never, 1024, 1, 1024));
 
-    size_t by_ratio = nursery_min_free(&child, total, 0.2);
+    size_t by_ratio = cow_nursery_min_free(&child, total, 0.2);
     assert_int_equal(by_ratio, 20000);
-    assert_true(nursery_pools(&child, 0, 90, 1024));
-    nursery_swept(&child, 500);
-    assert_int_equal(nursery_min_free(&child, total, 0.2), 1);
-    assert_false(nursery_pools(&child, 0, 2, 1024));
-    nursery_swept(&child, 600);
-    assert_int_equal(nursery_min_free(&child, total, 0.2), 201);
-    assert_true(nursery_pools(&child, 0, 90, 1024));
-    assert_true(nursery_pools(&child, 111, 90, 1024));
-    assert_false(nursery_pools(&child, 112, 90, 1024));
-    nursery_swept(&child, 1000000);
-    assert_int_equal(nursery_min_free(&child, total, 0.2), by_ratio);
-    assert_true(nursery_pools(&child, 1023, 5000, 1024));
-    assert_false(nursery_pools(&child, 1024, 1, 1024));
-    nursery_swept(&child, 1000000);
+    assert_true(cow_nursery_pools(&child, 0, 90, 1024));
+    cow_nursery_swept(&child, 500);
+    assert_int_equal(cow_nursery_min_free(&child, total, 0.2), 1);
+    assert_false(cow_nursery_pools(&child, 0, 2, 1024));
+    cow_nursery_swept(&child, 600);
+    assert_int_equal(cow_nursery_min_free(&child, total, 0.2), 201);
+    assert_true(cow_nursery_pools(&child, 0, 90, 1024));
+    assert_true(cow_nursery_pools(&child, 111, 90, 1024));
+    assert_false(cow_nursery_pools(&child, 112, 90, 1024));
+    cow_nursery_swept(&child, 1000000);
+    assert_int_equal(cow_nursery_min_free(&child, total, 0.2), by_ratio);
+    assert_true(cow_nursery_pools(&child, 1023, 5000, 1024));
+    assert_false(cow_nursery_pools(&child, 1024, 1, 1024));
+    cow_nursery_swept(&child, 1000000);
     assert_int_equal(child.demand, 1998801 - 1998801 / 8);
     /* the heap that a collection is made for is worth what the ratios say */
-    struct nursery_inheritance full = { .floor = 10000, .slots = 1000000, .objects = 1000000, .allocated = 500 };
-    nursery_ran_out(&full, total, 0.2);
-    nursery_swept(&full, 555);
-    assert_int_equal(nursery_min_free(&full, total, 0.2), by_ratio);
-    for (int i = 0; i < 60; i++) nursery_swept(&full, 555);
-    assert_true(nursery_min_free(&full, total, 0.2) < 100);
-    nursery_ran_out(&never, total, 0.2);
+    struct cow_nursery_inheritance full = { .floor = 10000, .slots = 1000000, .objects = 1000000, .allocated = 500 };
+    cow_nursery_ran_out(&full, total, 0.2);
+    cow_nursery_swept(&full, 555);
+    assert_int_equal(cow_nursery_min_free(&full, total, 0.2), by_ratio);
+    for (int i = 0; i < 60; i++) cow_nursery_swept(&full, 555);
+    assert_true(cow_nursery_min_free(&full, total, 0.2) < 100);
+    cow_nursery_ran_out(&never, total, 0.2);
     assert_int_equal(never.demand, 0);
-    nursery_swept(&child, 999999); /* what other Ractors count may be lost */
-    assert_int_equal(nursery_min_free(&child, total, 0.2), by_ratio);
+    cow_nursery_swept(&child, 999999); /* what other Ractors count may be lost */
+    assert_int_equal(cow_nursery_min_free(&child, total, 0.2), by_ratio);
 }
 
 /* Between two full collections the heaps grow by a share of what they inherited. */
@@ -178,20 +178,20 @@ static void
 test_may_grow(void **state)
 {
     static const struct { size_t total, grown; } rows[] = { { 9000, 0 }, { 9001, 1 }, { 20000, 11000 }, { 8999, 0 }, { 0, 0 } };
-    struct nursery_inheritance inherited = INHERITED(8000, 9000, 500);
+    struct cow_nursery_inheritance inherited = INHERITED(8000, 9000, 500);
 
-    for (size_t i = 0; i < LENGTH(rows); i++) ASSERT_ROW(i, nursery_grown(&inherited, rows[i].total), rows[i].grown);
-    nursery_marked_fully(&inherited, 10000);
-    assert_int_equal(nursery_grown(&inherited, 10000), 0);
-    assert_int_equal(nursery_grown(&inherited, 10001), 1);
+    for (size_t i = 0; i < LENGTH(rows); i++) ASSERT_ROW(i, cow_nursery_grown(&inherited, rows[i].total), rows[i].grown);
+    cow_nursery_marked_fully(&inherited, 10000);
+    assert_int_equal(cow_nursery_grown(&inherited, 10000), 0);
+    assert_int_equal(cow_nursery_grown(&inherited, 10001), 1);
 
-    assert_true(nursery_may_grow(0, 4000));
-    assert_true(nursery_may_grow(999, 4000));
-    assert_false(nursery_may_grow(1000, 4000));
-    assert_false(nursery_may_grow(SIZE_MAX, 4000));
+    assert_true(cow_nursery_may_grow(0, 4000));
+    assert_true(cow_nursery_may_grow(999, 4000));
+    assert_false(cow_nursery_may_grow(1000, 4000));
+    assert_false(cow_nursery_may_grow(SIZE_MAX, 4000));
     /* never forked: upstream's rule */
-    assert_false(nursery_may_grow(0, 0));
-    assert_false(nursery_may_grow(0, 3));
+    assert_false(cow_nursery_may_grow(0, 0));
+    assert_false(cow_nursery_may_grow(0, 3));
 }
 
 /* A heap within its floor grows until it has what it shall have at least, or its goal of
@@ -199,7 +199,7 @@ test_may_grow(void **state)
 static void
 test_extension(void **state)
 {
-    static const struct { struct nursery_inheritance inherited; size_t total, free, extension; } rows[] = {
+    static const struct { struct cow_nursery_inheritance inherited; size_t total, free, extension; } rows[] = {
         { CHILD, 9000,   0, 100 },
         { CHILD, 9000,  99,   1 },
         /* by one at least: it has asked for some */
@@ -216,10 +216,10 @@ test_extension(void **state)
     };
 
     for (size_t i = 0; i < LENGTH(rows); i++) {
-        ASSERT_ROW(i, nursery_extension(&rows[i].inherited, rows[i].total, rows[i].free, 0.20, 0.40), rows[i].extension);
+        ASSERT_ROW(i, cow_nursery_extension(&rows[i].inherited, rows[i].total, rows[i].free, 0.20, 0.40), rows[i].extension);
         /* without a goal, what it shall have at least */
-        size_t least = nursery_min_free(&rows[i].inherited, rows[i].total, 0.20);
-        ASSERT_ROW(i, nursery_extension(&rows[i].inherited, rows[i].total, rows[i].free, 0.20, 0.0),
+        size_t least = cow_nursery_min_free(&rows[i].inherited, rows[i].total, 0.20);
+        ASSERT_ROW(i, cow_nursery_extension(&rows[i].inherited, rows[i].total, rows[i].free, 0.20, 0.0),
                    least > rows[i].free ? least - rows[i].free : 1);
     }
 }
@@ -228,11 +228,11 @@ test_extension(void **state)
 static void
 test_charge(void **state)
 {
-    static const struct nursery_inheritance child = CHILD, other = INHERITED(0, 0, 0);
+    static const struct cow_nursery_inheritance child = CHILD, other = INHERITED(0, 0, 0);
 
-    assert_int_equal(nursery_charge(&child, 102, 1638), 1638);
-    assert_int_equal(nursery_charge(&child, 1638, 1638), 1638);
-    assert_int_equal(nursery_charge(&other, 102, 1638), 102);
+    assert_int_equal(cow_nursery_charge(&child, 102, 1638), 1638);
+    assert_int_equal(cow_nursery_charge(&child, 1638, 1638), 1638);
+    assert_int_equal(cow_nursery_charge(&other, 102, 1638), 102);
 }
 
 static void
@@ -248,11 +248,11 @@ test_survived(void **state)
     };
 
     for (size_t i = 0; i < LENGTH(rows); i++) {
-        struct nursery_inheritance inherited = INHERITED(rows[i].objects, 1000, 50);
+        struct cow_nursery_inheritance inherited = INHERITED(rows[i].objects, 1000, 50);
 
-        nursery_survived(&inherited, rows[i].survivors);
+        cow_nursery_survived(&inherited, rows[i].survivors);
         ASSERT_ROW(i, inherited.objects, rows[i].expected);
-        ASSERT_ROW(i, nursery_holes(&inherited), rows[i].holes);
+        ASSERT_ROW(i, cow_nursery_vacancies(&inherited), rows[i].holes);
     }
 }
 
@@ -271,20 +271,20 @@ test_invariants(void **state)
             for (size_t f = 0; f < LENGTH(sizes); f++) {
                 for (size_t t = 0; t < LENGTH(sizes); t++) {
                     size_t total = sizes[t];
-                    struct nursery_inheritance inherited = nursery_inherit(sizes[o], sizes[s], sizes[s] * 2, sizes[f]);
+                    struct cow_nursery_inheritance inherited = cow_nursery_inherit(sizes[o], sizes[s], sizes[s] * 2, sizes[f]);
 
                     for (size_t v = 0; v < LENGTH(sizes) && sizes[v] <= total; v++) {
                         size_t free = total - sizes[v];
 
-                        nursery_survived(&inherited, sizes[v]);
-                        size_t own = nursery_own(&inherited, total), basis = nursery_basis(&inherited, total);
+                        cow_nursery_survived(&inherited, sizes[v]);
+                        size_t own = cow_nursery_own(&inherited, total), basis = cow_nursery_basis(&inherited, total);
 
                         assert_true(inherited.objects <= inherited.slots);
                         assert_true(free <= own);
                         assert_true(own <= basis);
                         assert_true(basis <= total);
                         if (inherited.slots == 0 || total <= inherited.floor) assert_true(basis == total);
-                        assert_true(nursery_min_free(&inherited, total, 0.2) >= 1);
+                        assert_true(cow_nursery_min_free(&inherited, total, 0.2) >= 1);
                     }
                 }
             }
@@ -296,12 +296,12 @@ test_invariants(void **state)
 static void
 test_grown_child_nears_upstream(void **state)
 {
-    struct nursery_inheritance inherited = nursery_inherit(600000, 620000, 620000, 163840);
-    size_t before = nursery_basis(&inherited, 620000);
+    struct cow_nursery_inheritance inherited = cow_nursery_inherit(600000, 620000, 620000, 163840);
+    size_t before = cow_nursery_basis(&inherited, 620000);
 
     assert_int_equal(before, 163840);
     for (size_t total = 620000; total < 64 * 620000UL; total *= 2) {
-        size_t basis = nursery_basis(&inherited, total);
+        size_t basis = cow_nursery_basis(&inherited, total);
 
         assert_true(basis >= before);
         assert_true(total - basis <= inherited.objects);
@@ -330,8 +330,8 @@ test_switch(void **state)
     for (size_t i = 0; i < LENGTH(rows); i++) {
         bool on = true, off = false;
 
-        ASSERT_ROW(i, nursery_switch(rows[i].text, &on), rows[i].good);
-        ASSERT_ROW(i, nursery_switch(rows[i].text, &off), rows[i].good);
+        ASSERT_ROW(i, cow_setting_switch(rows[i].text, &on), rows[i].good);
+        ASSERT_ROW(i, cow_setting_switch(rows[i].text, &off), rows[i].good);
         ASSERT_ROW(i, on, rows[i].on_if_on);
         ASSERT_ROW(i, off, rows[i].on_if_off);
     }

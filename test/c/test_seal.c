@@ -12,15 +12,15 @@
 static void
 test_mode(void **state)
 {
-    static const struct { const char *text; bool good; enum seal_mode mode; } rows[] = {
-        { NULL, true, SEAL_WARMUP }, { "", true, SEAL_WARMUP },
-        { "off", true, SEAL_OFF }, { "warmup", true, SEAL_WARMUP }, { "auto", true, SEAL_AUTO },
-        { "0", false, SEAL_WARMUP }, { "Auto", false, SEAL_WARMUP }, { "auto ", false, SEAL_WARMUP },
+    static const struct { const char *text; bool good; enum cow_seal_mode mode; } rows[] = {
+        { NULL, true, COW_SEAL_WARMUP }, { "", true, COW_SEAL_WARMUP },
+        { "off", true, COW_SEAL_OFF }, { "warmup", true, COW_SEAL_WARMUP }, { "auto", true, COW_SEAL_AUTO },
+        { "0", false, COW_SEAL_WARMUP }, { "Auto", false, COW_SEAL_WARMUP }, { "auto ", false, COW_SEAL_WARMUP },
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        enum seal_mode mode = SEAL_WARMUP; /* is left alone where the text says nothing */
-        assert_int_equal(seal_mode_read(rows[i].text, &mode), rows[i].good);
+        enum cow_seal_mode mode = COW_SEAL_WARMUP; /* is left alone where the text says nothing */
+        assert_int_equal(cow_seal_mode_read(rows[i].text, &mode), rows[i].good);
         assert_int_equal(mode, rows[i].mode);
     }
 }
@@ -39,13 +39,13 @@ test_due(void **state)
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        assert_int_equal(seal_due(rows[i].survivors, rows[i].then, rows[i].least), rows[i].due);
+        assert_int_equal(cow_seal_due(rows[i].survivors, rows[i].then, rows[i].least), rows[i].due);
     }
 }
 
 /* A parent of which each fork is prepared that may be. */
 struct parent {
-    struct seal_budget budget;
+    struct cow_seal_budget budget;
     size_t then, most, last, marked, others;
     int preparations;
 };
@@ -55,17 +55,17 @@ struct parent {
 static void
 fork_of(struct parent *parent, size_t live, size_t reckoned, bool exact)
 {
-    const struct seal_budget before = parent->budget;
+    const struct cow_seal_budget before = parent->budget;
 
     if (exact) {
-        seal_marked(&parent->budget, live);
+        cow_seal_marked(&parent->budget, live);
         parent->others += live;
         if (parent->most < live) parent->most = live;
         if (parent->then > live) parent->then = live;
     }
-    if (!seal_due(reckoned, parent->then, 1000) || !seal_paid(&parent->budget, reckoned, exact)) return;
+    if (!cow_seal_due(reckoned, parent->then, 1000) || !cow_seal_paid(&parent->budget, reckoned, exact)) return;
 
-    seal_prepared(&parent->budget, reckoned, exact, live, live);
+    cow_seal_prepared(&parent->budget, reckoned, exact, live, live);
     if (parent->budget.debt > before.debt) parent->last = live;
     if (parent->most < live) parent->most = live;
     parent->then = live;
@@ -73,7 +73,7 @@ fork_of(struct parent *parent, size_t live, size_t reckoned, bool exact)
     parent->preparations++;
     assert_true(parent->budget.most <= parent->most);
     /* the rounding of an eighth is worth less than one object a preparation */
-    assert_true(parent->marked <= 9 * (parent->most + 9) + parent->last + parent->others / SEAL_DEBT);
+    assert_true(parent->marked <= 9 * (parent->most + 9) + parent->last + parent->others / COW_SEAL_DEBT);
 }
 
 /* A heap of constant size that looks a fifth bigger at each fork. */
@@ -87,7 +87,7 @@ test_budget_of_a_heap_that_churns(void **state)
 
     /* It makes full collections itself, at every fifth fork. */
     for (int i = 0; i < 1000; i++) fork_of(&parent, 100000, i % 5 ? 120000 : 100000, i % 5 == 0);
-    assert_in_range(parent.preparations, 40, 2 + 1000 / 5 / SEAL_DEBT);
+    assert_in_range(parent.preparations, 40, 2 + 1000 / 5 / COW_SEAL_DEBT);
 }
 
 static void
@@ -148,39 +148,39 @@ test_budget_of_any_heap(void **state)
 static void
 test_budget_counts_to_the_end(void **state)
 {
-    struct seal_budget budget = { 1000, 0 };
+    struct cow_seal_budget budget = { 1000, 0 };
 
-    seal_prepared(&budget, 1000, false, 1000, SIZE_MAX / 2);
+    cow_seal_prepared(&budget, 1000, false, 1000, SIZE_MAX / 2);
     assert_true(budget.debt == SIZE_MAX);
-    seal_marked(&budget, SIZE_MAX);
+    cow_seal_marked(&budget, SIZE_MAX);
     assert_int_equal(budget.debt, 0);
-    seal_marked(&budget, 5);
+    cow_seal_marked(&budget, 5);
     assert_int_equal(budget.debt, 0);
 }
 
 static void
 test_roomy(void **state)
 {
-    assert_false(seal_roomy(1999, 1000));
-    assert_true(seal_roomy(2000, 1000));
-    assert_int_equal(seal_growth(1500, 1000), 500);
-    assert_int_equal(seal_growth(2000, 1000), 0);
-    assert_int_equal(seal_growth(3000, 1000), 0);
-    assert_true(seal_growth(0, SIZE_MAX) == SIZE_MAX);
-    assert_int_equal(seal_growth_after(1500, 1000), 500);
-    assert_int_equal(seal_growth_after(1600, 800), 101);
-    assert_int_equal(seal_growth_after(0, 0), 1);
+    assert_false(cow_seal_roomy(1999, 1000));
+    assert_true(cow_seal_roomy(2000, 1000));
+    assert_int_equal(cow_seal_growth(1500, 1000), 500);
+    assert_int_equal(cow_seal_growth(2000, 1000), 0);
+    assert_int_equal(cow_seal_growth(3000, 1000), 0);
+    assert_true(cow_seal_growth(0, SIZE_MAX) == SIZE_MAX);
+    assert_int_equal(cow_seal_growth_after(1500, 1000), 500);
+    assert_int_equal(cow_seal_growth_after(1600, 800), 101);
+    assert_int_equal(cow_seal_growth_after(0, 0), 1);
 
-    assert_false(seal_crowded(2249, 1000, 2000));
-    assert_true(seal_crowded(2250, 1000, 2000));
-    assert_false(seal_crowded(2250, 1200, 2000)); /* not roomy */
-    assert_false(seal_crowded(9000, 1000, 9000)); /* a fork of a roomy heap that keeps nothing new */
+    assert_false(cow_seal_crowded(2249, 1000, 2000));
+    assert_true(cow_seal_crowded(2250, 1000, 2000));
+    assert_false(cow_seal_crowded(2250, 1200, 2000)); /* not roomy */
+    assert_false(cow_seal_crowded(9000, 1000, 9000)); /* a fork of a roomy heap that keeps nothing new */
 
-    assert_int_equal(seal_excess(1600, 100), 0);
-    assert_int_equal(seal_excess(1600, 101), 1);
-    assert_true(seal_is_over(1600, 100));
-    assert_false(seal_is_over(1600, 101));
-    assert_true(seal_is_over(0, 0));
+    assert_int_equal(cow_seal_excess(1600, 100), 0);
+    assert_int_equal(cow_seal_excess(1600, 101), 1);
+    assert_true(cow_seal_is_over(1600, 100));
+    assert_false(cow_seal_is_over(1600, 101));
+    assert_true(cow_seal_is_over(0, 0));
 }
 
 /* The emptiest pages are opened, and as few as do. */
@@ -191,19 +191,19 @@ test_opening(void **state)
     const size_t excesses[] = { 0, 1, 100, 5000, 40000, 1000000 };
 
     for (size_t i = 0; i < sizeof(excesses) / sizeof(excesses[0]); i++) {
-        struct seal_fills fills = { { 0 }, 0 };
+        struct cow_seal_fills fills = { { 0 }, 0 };
         size_t opened = 0, most = 0, left = SLOTS;
 
-        for (size_t page = 0; page < PAGES; page++) seal_fill_add(&fills, page * 37 % (SLOTS + 1), SLOTS);
+        for (size_t page = 0; page < PAGES; page++) cow_seal_fill_add(&fills, page * 37 % (SLOTS + 1), SLOTS);
         size_t sum = 0;
-        for (int fill = 0; fill < SEAL_FILLS; fill++) sum += fills.closed[fill];
+        for (int fill = 0; fill < COW_SEAL_FILLS; fill++) sum += fills.closed[fill];
         assert_int_equal(sum, fills.sum);
 
-        struct seal_opening opening = seal_opening(&fills, excesses[i]);
+        struct cow_seal_opening opening = cow_seal_opening(&fills, excesses[i]);
         for (size_t page = 0; page < PAGES; page++) {
             size_t live = page * 37 % (SLOTS + 1);
 
-            if (seal_opens(&opening, live, SLOTS)) {
+            if (cow_seal_opens(&opening, live, SLOTS)) {
                 opened += SLOTS - live;
                 if (most < live) most = live;
                 assert_true(live < SLOTS);
@@ -212,7 +212,7 @@ test_opening(void **state)
         }
         if (excesses[i] < fills.sum) {
             assert_in_range(opened, excesses[i], excesses[i] == 0 ? 0 : excesses[i] + SLOTS);
-            if (excesses[i] > 0) assert_true(most <= left + SLOTS / SEAL_FILLS + 1);
+            if (excesses[i] > 0) assert_true(most <= left + SLOTS / COW_SEAL_FILLS + 1);
         }
         else assert_int_equal(opened, fills.sum);
     }
@@ -221,19 +221,19 @@ test_opening(void **state)
 static void
 test_survivors(void **state)
 {
-    assert_int_equal(seal_survivors(1000, 1000), 1000);
-    assert_int_equal(seal_survivors(1000, 1800), 1000); /* the heap has grown as it does */
-    assert_int_equal(seal_survivors(1000, 8000), 2000); /* no collection for long */
-    assert_int_equal(seal_survivors(0, 8000), 2000);
-    assert_int_equal(seal_survivors(0, 0), 0);
+    assert_int_equal(cow_seal_survivors(1000, 1000), 1000);
+    assert_int_equal(cow_seal_survivors(1000, 1800), 1000); /* the heap has grown as it does */
+    assert_int_equal(cow_seal_survivors(1000, 8000), 2000); /* no collection for long */
+    assert_int_equal(cow_seal_survivors(0, 8000), 2000);
+    assert_int_equal(cow_seal_survivors(0, 0), 0);
 }
 
 static void
 test_room(void **state)
 {
-    assert_int_equal(seal_room(0), SEAL_ROOM_LEAST);
-    assert_int_equal(seal_room(1000), SEAL_ROOM_LEAST + 2000 * sizeof(void *));
-    assert_true(seal_room(SIZE_MAX) > SIZE_MAX / 4); /* and does not wrap */
+    assert_int_equal(cow_seal_room(0), COW_SEAL_ROOM_LEAST);
+    assert_int_equal(cow_seal_room(1000), COW_SEAL_ROOM_LEAST + 2000 * sizeof(void *));
+    assert_true(cow_seal_room(SIZE_MAX) > SIZE_MAX / 4); /* and does not wrap */
 }
 
 static void
@@ -241,36 +241,36 @@ test_floor(void **state)
 {
     size_t spare = 0;
 
-    assert_int_equal(seal_floor(0, 0, &spare), 0);
-    assert_int_equal(seal_floor(0, 800, &spare), 0);
-    assert_int_equal(seal_floor(99, 800, &spare), 0);
-    assert_int_equal(seal_floor(100, 800, &spare), 100);
-    assert_int_equal(seal_floor(800, 800, &spare), 100);
-    assert_int_equal(seal_floor(1, 1, &spare), 1);
-    assert_int_equal(seal_floor(100, 801, &spare), 0);
-    assert_int_equal(seal_floor(101, 801, &spare), 101);
+    assert_int_equal(cow_seal_keep(0, 0, &spare), 0);
+    assert_int_equal(cow_seal_keep(0, 800, &spare), 0);
+    assert_int_equal(cow_seal_keep(99, 800, &spare), 0);
+    assert_int_equal(cow_seal_keep(100, 800, &spare), 100);
+    assert_int_equal(cow_seal_keep(800, 800, &spare), 100);
+    assert_int_equal(cow_seal_keep(1, 1, &spare), 1);
+    assert_int_equal(cow_seal_keep(100, 801, &spare), 0);
+    assert_int_equal(cow_seal_keep(101, 801, &spare), 101);
 }
 
 /* Emptier pages, as long as there is something to spare. */
 static void
 test_spare(void **state)
 {
-    size_t spare = seal_spare(4000, 0);
+    size_t spare = cow_seal_spare(4000, 0);
 
     assert_int_equal(spare, 1000);
-    assert_int_equal(seal_floor(0, 800, &spare), 0);
-    assert_int_equal(seal_floor(400, 800, &spare), 100);
+    assert_int_equal(cow_seal_keep(0, 800, &spare), 0);
+    assert_int_equal(cow_seal_keep(400, 800, &spare), 100);
     assert_int_equal(spare, 1000);
-    assert_int_equal(seal_floor(99, 800, &spare), 50);
+    assert_int_equal(cow_seal_keep(99, 800, &spare), 50);
     assert_int_equal(spare, 299);
-    assert_int_equal(seal_floor(1, 301, &spare), 0);
-    assert_int_equal(seal_floor(1, 300, &spare), 1);
+    assert_int_equal(cow_seal_keep(1, 301, &spare), 0);
+    assert_int_equal(cow_seal_keep(1, 300, &spare), 1);
     assert_int_equal(spare, 0);
 
-    assert_int_equal(seal_spare(4000, 400), 600);
-    assert_int_equal(seal_spare(4000, 1000), 0);
-    assert_int_equal(seal_spare(4000, 5000), 0);
-    assert_int_equal(seal_spare(3, 0), 0);
+    assert_int_equal(cow_seal_spare(4000, 400), 600);
+    assert_int_equal(cow_seal_spare(4000, 1000), 0);
+    assert_int_equal(cow_seal_spare(4000, 5000), 0);
+    assert_int_equal(cow_seal_spare(3, 0), 0);
 }
 
 int

@@ -20,11 +20,11 @@ test_name(void **state)
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         int place = 7; /* is left alone where the text says nothing */
-        assert_int_equal(setting_name(rows[i].text, names, 3, &place), rows[i].good);
+        assert_int_equal(cow_setting_name(rows[i].text, names, 3, &place), rows[i].good);
         assert_int_equal(place, rows[i].place);
     }
     int place = 7;
-    assert_false(setting_name("high", names, 1, &place));
+    assert_false(cow_setting_name("high", names, 1, &place));
     assert_int_equal(place, 7);
 }
 
@@ -38,7 +38,7 @@ test_switch(void **state)
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         bool on = true;
-        assert_int_equal(setting_switch(rows[i].text, &on), rows[i].good);
+        assert_int_equal(cow_setting_switch(rows[i].text, &on), rows[i].good);
         assert_int_equal(on, rows[i].on);
     }
 }
@@ -46,14 +46,14 @@ test_switch(void **state)
 static void
 test_sweep_mode(void **state)
 {
-    static const struct { const char *text; bool good; enum sweep_mode mode; } rows[] = {
-        { NULL, true, SWEEP_DISCARD }, { "proposed", true, SWEEP_PROPOSED }, { "discard", true, SWEEP_DISCARD },
-        { "normalsweep", true, SWEEP_NORMAL }, { "normal", false, SWEEP_DISCARD }, { "0", false, SWEEP_DISCARD },
+    static const struct { const char *text; bool good; enum cow_sweep_mode mode; } rows[] = {
+        { NULL, true, COW_SWEEP_DISCARD }, { "proposed", true, COW_SWEEP_PROPOSED }, { "discard", true, COW_SWEEP_DISCARD },
+        { "normalsweep", true, COW_SWEEP_NORMAL }, { "normal", false, COW_SWEEP_DISCARD }, { "0", false, COW_SWEEP_DISCARD },
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        enum sweep_mode mode = SWEEP_DISCARD;
-        assert_int_equal(sweep_mode_read(rows[i].text, &mode), rows[i].good);
+        enum cow_sweep_mode mode = COW_SWEEP_DISCARD;
+        assert_int_equal(cow_sweep_mode_read(rows[i].text, &mode), rows[i].good);
         assert_int_equal(mode, rows[i].mode);
     }
 }

@@ -14,7 +14,7 @@
 static const unsigned int steps[] = { 1, 2, 4, 8, 16 };
 enum { STEPS = sizeof(steps) / sizeof(steps[0]) };
 
-/* Behind the last slot, as heap_page_slots_end says it. */
+/* Behind the last slot, as cow_page_slots_end says it. */
 static unsigned int
 end_of(unsigned int step)
 {
@@ -26,7 +26,7 @@ test_pattern(void **state)
 {
     for (int s = 0; s < STEPS; s++) {
         for (unsigned int bit = 0; bit < COW_BITS; bit++) {
-            assert_int_equal(slot_map_pattern(steps[s]) >> bit & 1, bit % steps[s] == 0);
+            assert_int_equal(cow_slot_map_pattern(steps[s]) >> bit & 1, bit % steps[s] == 0);
         }
     }
 }
@@ -37,18 +37,18 @@ test_counts(void **state)
 {
     srand(1);
     for (int turn = 0; turn < 2000; turn++) {
-        cow_row row;
+        cow_bitmap row;
         unsigned int all = 0;
 
-        for (unsigned int i = 0; i < COW_ROW_WORDS; i++) {
+        for (unsigned int i = 0; i < COW_BITMAP_WORDS; i++) {
             unsigned int count = 0;
 
             for (unsigned int bit = 0; bit < COW_BITS; bit += 8) row[i] = row[i] << 8 | (turn == 0 ? 0 : turn == 1 ? 0xff : rand() & 0xff);
             for (unsigned int bit = 0; bit < COW_BITS; bit++) count += row[i] >> bit & 1;
-            assert_int_equal(slot_map_count_word(row[i]), count);
+            assert_int_equal(cow_slot_map_count_word(row[i]), count);
             all += count;
         }
-        assert_int_equal(slot_map_count(row), all);
+        assert_int_equal(cow_slot_map_count(row), all);
     }
 }
 
@@ -57,21 +57,21 @@ test_one(void **state)
 {
     for (int s = 0; s < STEPS; s++) {
         for (unsigned int slot = 0; slot < end_of(steps[s]); slot += steps[s]) {
-            cow_row row = { 0 };
+            cow_bitmap row = { 0 };
 
-            slot_map_allocate(row, slot, true);
-            for (unsigned int i = 0; i < COW_PAGE_SLOTS; i++) assert_int_equal(slot_map_has(row, i), i == slot);
-            assert_int_equal(slot_map_count(row), 1);
-            assert_true(slot_map_consistent(row, steps[s], end_of(steps[s]), -1));
-            assert_false(slot_map_consistent(row, steps[s], end_of(steps[s]), (int)slot));
-            assert_false(slot_map_consistent(row, steps[s], slot, -1));
+            cow_slot_map_allocate(row, slot, true);
+            for (unsigned int i = 0; i < COW_PAGE_SLOTS; i++) assert_int_equal(cow_slot_map_has(row, i), i == slot);
+            assert_int_equal(cow_slot_map_count(row), 1);
+            assert_true(cow_slot_map_consistent(row, steps[s], end_of(steps[s]), -1));
+            assert_false(cow_slot_map_consistent(row, steps[s], end_of(steps[s]), (int)slot));
+            assert_false(cow_slot_map_consistent(row, steps[s], slot, -1));
             if (steps[s] > 1) {
-                slot_map_allocate(row, slot + 1, true);
-                assert_false(slot_map_consistent(row, steps[s], end_of(steps[s]), -1));
-                slot_map_free(row, slot + 1, true);
+                cow_slot_map_allocate(row, slot + 1, true);
+                assert_false(cow_slot_map_consistent(row, steps[s], end_of(steps[s]), -1));
+                cow_slot_map_free(row, slot + 1, true);
             }
-            slot_map_free(row, slot, true);
-            assert_int_equal(slot_map_count(row), 0);
+            cow_slot_map_free(row, slot, true);
+            assert_int_equal(cow_slot_map_count(row), 0);
         }
     }
 }
@@ -81,12 +81,12 @@ static void
 test_empty_page(void **state)
 {
     for (int s = 0; s < STEPS; s++) {
-        cow_row row = { 0 };
+        cow_bitmap row = { 0 };
         cow_bits_t free;
         unsigned int word = 0, next = 0;
 
-        while ((free = slot_map_find(row, steps[s], end_of(steps[s]), -1, &word)) != 0) {
-            slot_map_set(&row[word], free, s % 2);
+        while ((free = cow_slot_map_find(row, steps[s], end_of(steps[s]), -1, &word)) != 0) {
+            cow_slot_map_set(&row[word], free, s % 2);
             for (unsigned int bit = 0; bit < COW_BITS; bit++) {
                 if (!(free >> bit & 1)) continue;
                 assert_int_equal(word * COW_BITS + bit, next);
@@ -94,9 +94,9 @@ test_empty_page(void **state)
             }
         }
         assert_int_equal(next, end_of(steps[s]));
-        assert_int_equal(slot_map_count(row), COW_PAGE_SLOTS / steps[s]);
+        assert_int_equal(cow_slot_map_count(row), COW_PAGE_SLOTS / steps[s]);
         word = 0;
-        assert_true(slot_map_find(row, steps[s], end_of(steps[s]), -1, &word) == 0);
+        assert_true(cow_slot_map_find(row, steps[s], end_of(steps[s]), -1, &word) == 0);
     }
 }
 
@@ -109,21 +109,21 @@ test_one_free(void **state)
 
         for (unsigned int slot = 0; slot < end; slot += step) {
             for (unsigned int from = 0; from * COW_BITS < end; from++) {
-                cow_row row = { 0 };
+                cow_bitmap row = { 0 };
                 unsigned int word = from;
 
                 for (unsigned int i = 0; i < end; i += step) {
-                    if (i != slot) slot_map_allocate(row, i, true);
+                    if (i != slot) cow_slot_map_allocate(row, i, true);
                 }
-                assert_true(slot_map_find(row, step, end, (int)slot, &word) == 0);
+                assert_true(cow_slot_map_find(row, step, end, (int)slot, &word) == 0);
                 word = from;
                 if (from > slot / COW_BITS) {
-                    assert_true(slot_map_find(row, step, end, -1, &word) == 0);
+                    assert_true(cow_slot_map_find(row, step, end, -1, &word) == 0);
                     continue;
                 }
-                assert_true(slot_map_find(row, step, end, -1, &word) == (cow_bits_t)1 << slot % COW_BITS);
+                assert_true(cow_slot_map_find(row, step, end, -1, &word) == (cow_bits_t)1 << slot % COW_BITS);
                 assert_int_equal(word, slot / COW_BITS);
-                assert_false(slot_map_has(row, slot)); /* not before it is set */
+                assert_false(cow_slot_map_has(row, slot)); /* not before it is set */
             }
         }
     }
@@ -137,20 +137,20 @@ test_random(void **state)
     for (int round = 0; round < 20000; round++) {
         const unsigned int step = steps[round % STEPS], end = end_of(step), slots = end / step;
         bool free[COW_PAGE_SLOTS];
-        cow_row row = { 0 };
+        cow_bitmap row = { 0 };
         int hole = random() % 3 ? -1 : (int)(random() % slots * step);
         unsigned int full = random() % 101, word = 0, left = 0;
         cow_bits_t taken;
 
         for (unsigned int i = 0; i < slots; i++) {
             free[i] = (int)(i * step) != hole && random() % 100 >= full;
-            if (!free[i] && (int)(i * step) != hole) slot_map_allocate(row, i * step, round % 2);
+            if (!free[i] && (int)(i * step) != hole) cow_slot_map_allocate(row, i * step, round % 2);
             left += free[i];
         }
 
-        unsigned int before = slot_map_count(row);
-        while ((taken = slot_map_find(row, step, end, hole, &word)) != 0) {
-            slot_map_set(&row[word], taken, round % 2);
+        unsigned int before = cow_slot_map_count(row);
+        while ((taken = cow_slot_map_find(row, step, end, hole, &word)) != 0) {
+            cow_slot_map_set(&row[word], taken, round % 2);
             for (unsigned int bit = 0; bit < COW_BITS; bit++) {
                 unsigned int slot = word * COW_BITS + bit;
 
@@ -161,8 +161,8 @@ test_random(void **state)
                 left--;
                 before++;
             }
-            assert_true(slot_map_consistent(row, step, end, hole));
-            assert_int_equal(slot_map_count(row), before);
+            assert_true(cow_slot_map_consistent(row, step, end, hole));
+            assert_int_equal(cow_slot_map_count(row), before);
         }
         assert_int_equal(left, 0);
     }

@@ -1,0 +1,344 @@
+/* The slow part of arena.h. */
+
+#include "arena.h"
+
+/* Adds [from, to) to the spans, in whole OS pages; gives how many there are. */
+static int
+cow_arena_add_span(struct cow_os_span *spans, int count, size_t from, size_t to)
+{
+    const size_t unit = cow_os->page_size();
+
+    from = from / unit * unit;
+    to = (to + unit - 1) / unit * unit;
+    if (count > 0 && from <= spans[count - 1].to) {
+        spans[count - 1].to = to;
+        return count;
+    }
+    spans[count] = (struct cow_os_span){ from, to };
+    return count + 1;
+}
+
+/* What is reserved of an arena whose heap pages end with +pages+: the notes, the rows and
+ * descriptors of its heap pages, and these. A whole arena is one span, as there may be many. */
+static int
+cow_arena_spans(size_t pages, struct cow_os_span *spans)
+{
+    int count = 0;
+
+    if (pages == COW_ARENA_PAGES) return cow_arena_add_span(spans, count, 0, COW_ARENA_SIZE);
+
+    count = cow_arena_add_span(spans, count, 0, offsetof(struct cow_arena, bits));
+    for (size_t kind = 0; kind < COW_BITMAP_KINDS; kind++) {
+        const size_t rows = offsetof(struct cow_arena, bits) + kind * sizeof(cow_bitmap[COW_ARENA_PAGES]);
+
+        count = cow_arena_add_span(spans, count, rows + COW_ARENA_FIRST * COW_BITMAP_SIZE,
+                                   rows + pages * COW_BITMAP_SIZE);
+    }
+    const size_t descriptors = offsetof(struct cow_arena, descriptors);
+    count = cow_arena_add_span(spans, count, descriptors + COW_ARENA_FIRST * sizeof(struct heap_page),
+                               descriptors + pages * sizeof(struct heap_page));
+    return cow_arena_add_span(spans, count, (size_t)COW_ARENA_FIRST << HEAP_PAGE_ALIGN_LOG,
+                              pages << HEAP_PAGE_ALIGN_LOG);
+}
+
+/* Of these the head: all spans that it has a part of, cut off where it ends. */
+static int
+cow_arena_head_spans(size_t pages, struct cow_os_span *spans)
+{
+    const size_t head = (size_t)COW_ARENA_FIRST << HEAP_PAGE_ALIGN_LOG;
+    int count = cow_arena_spans(pages, spans);
+
+    while (spans[count - 1].from >= head) count--;
+    if (spans[count - 1].to > head) spans[count - 1].to = head;
+    return count;
+}
+
+/* Bytes of the head of an arena whose heap pages end with +pages+. */
+static size_t
+cow_arena_head_bytes(size_t pages)
+{
+    struct cow_os_span spans[COW_ARENA_SPANS];
+    size_t bytes = 0;
+
+    for (int i = cow_arena_head_spans(pages, spans) - 1; i >= 0; i--) bytes += spans[i].to - spans[i].from;
+    return bytes;
+}
+
+/* Ends its reservation; false: nothing of it could be ended, and it is as it was. The heap pages
+ * go first. Of what is denied after them the addresses are lost, and nobody uses them. */
+static bool
+cow_arena_unmap(struct cow_arena *arena, size_t pages)
+{
+    struct cow_os_span spans[COW_ARENA_SPANS];
+    const int count = cow_arena_spans(pages, spans);
+
+    for (int i = count - 1; i >= 0; i--) {
+        if (!cow_os_free((char *)arena + spans[i].from, spans[i].to - spans[i].from) && i == count - 1)
+            return false;
+    }
+    return true;
+}
+
+static bool
+cow_arena_commit_head(struct cow_arena *arena, size_t pages)
+{
+    struct cow_os_span spans[COW_ARENA_SPANS];
+
+    for (int i = cow_arena_head_spans(pages, spans) - 1; i >= 0; i--) {
+        char *from = (char *)arena + spans[i].from;
+
+        if (!cow_os_commit(from, spans[i].to - spans[i].from)) return false;
+        cow_os_name(from, spans[i].to - spans[i].from, "Ruby:GC:metadata");
+    }
+    return true;
+}
+
+/* Makes an arena; of the size that can be had, halving it as long as it has COW_ARENA_LEAST_PAGES.
+ * Gives NULL where the system denies them all. */
+static struct cow_arena *
+cow_arena_create(struct cow_arena_space *space)
+{
+    struct cow_os_span spans[COW_ARENA_SPANS];
+    struct cow_arena *arena = NULL;
+    size_t pages = 0;
+
+    for (int log = cow_arena_greatest_log(); arena == NULL; log--) {
+        const size_t some = (size_t)1 << log >> HEAP_PAGE_ALIGN_LOG;
+        const bool last = some <= COW_ARENA_LEAST_PAGES;
+
+        pages = COW_ARENA_FIRST + (last ? COW_ARENA_LEAST_PAGES : some);
+        if (pages > COW_ARENA_PAGES) pages = COW_ARENA_PAGES;
+        arena = cow_os_reserve(spans, cow_arena_spans(pages, spans), COW_ARENA_SIZE);
+        if (arena == NULL) space->denied++;
+        if (arena == NULL && last) return NULL;
+    }
+
+    size_t number = (uintptr_t)arena >> COW_ARENA_LOG;
+    if (number >= COW_ARENA_NUMBERS || !cow_arena_commit_head(arena, pages)) {
+        cow_arena_unmap(arena, pages);
+        space->denied++;
+        return NULL;
+    }
+
+    memcpy(arena->sign, COW_ARENA_SIGN, sizeof(arena->sign));
+    arena->head = (size_t)COW_ARENA_FIRST << HEAP_PAGE_ALIGN_LOG;
+    arena->pages = pages;
+    arena->committed = COW_ARENA_FIRST;
+    for (size_t group = 0; group < COW_ARENA_GROUPS; group++) {
+        arena->free[group] = cow_arena_group_bits(group, COW_ARENA_FIRST, pages);
+    }
+    arena->lowest = COW_ARENA_FIRST / COW_ARENA_GROUP_PAGES;
+    if (space->last == NULL) space->last = &space->arenas;
+    *space->last = arena;
+    space->last = &arena->next;
+    space->table[number / 64] |= UINT64_C(1) << number % 64;
+    const size_t head = cow_arena_head_bytes(pages);
+    space->count++;
+    space->reserved_bytes += head + ((pages - COW_ARENA_FIRST) << HEAP_PAGE_ALIGN_LOG);
+    space->committed_bytes += head;
+    space->head_bytes += head;
+    return arena;
+}
+
+/* Takes an arena out of the space and releases it; no page of it may be used. */
+static void
+cow_arena_destroy(struct cow_arena_space *space, struct cow_arena *arena)
+{
+    struct cow_arena **link = &space->arenas;
+    size_t number = (uintptr_t)arena >> COW_ARENA_LOG;
+    size_t pages = arena->pages, committed = arena->committed, head = cow_arena_head_bytes(pages);
+
+    while (*link != arena) link = &(*link)->next;
+    struct cow_arena *next = arena->next;
+    space->table[number / 64] &= ~(UINT64_C(1) << number % 64);
+    cow_unpoison(&arena->descriptors[COW_ARENA_FIRST], (pages - COW_ARENA_FIRST) * sizeof(struct heap_page));
+    cow_unpoison(cow_arena_page_address(arena, COW_ARENA_FIRST),
+                 (committed - COW_ARENA_FIRST) << HEAP_PAGE_ALIGN_LOG);
+    if (!cow_arena_unmap(arena, pages)) {
+        space->table[number / 64] |= UINT64_C(1) << number % 64;
+        cow_poison(cow_arena_page_address(arena, COW_ARENA_FIRST),
+                   (committed - COW_ARENA_FIRST) << HEAP_PAGE_ALIGN_LOG);
+        return; /* it stays as it is, empty */
+    }
+    *link = next;
+    if (next == NULL) space->last = link;
+    space->count--;
+    space->reserved_bytes -= head + ((pages - COW_ARENA_FIRST) << HEAP_PAGE_ALIGN_LOG);
+    space->committed_bytes -= head + ((committed - COW_ARENA_FIRST) << HEAP_PAGE_ALIGN_LOG);
+    space->head_bytes -= head;
+}
+
+/* Commits up to and with page +number+. */
+static bool
+cow_arena_commit_to(struct cow_arena_space *space, struct cow_arena *arena, size_t number)
+{
+    if (number < arena->committed) return true;
+
+    size_t to = (number / COW_ARENA_COMMIT_PAGES + 1) * COW_ARENA_COMMIT_PAGES;
+    if (to > arena->pages) to = arena->pages;
+    void *from = cow_arena_page_address(arena, arena->committed);
+    if (!cow_os_commit(from, (to - arena->committed) << HEAP_PAGE_ALIGN_LOG)) {
+        to = number + 1; /* where memory is short, no more than is needed */
+        if (!cow_os_commit(from, (to - arena->committed) << HEAP_PAGE_ALIGN_LOG)) return false;
+    }
+
+    size_t size = (to - arena->committed) << HEAP_PAGE_ALIGN_LOG;
+    cow_os_name(from, size, "Ruby:GC:heap pages");
+    cow_poison(from, size);
+    space->committed_bytes += size;
+    arena->committed = to;
+    return true;
+}
+
+static void *
+cow_arena_alloc_page_from(struct cow_arena_space *space, struct cow_arena *arena, bool among_sealed)
+{
+    bool passed = false;
+
+    const size_t groups = (arena->pages + COW_ARENA_GROUP_PAGES - 1) / COW_ARENA_GROUP_PAGES;
+
+    for (size_t group = arena->lowest; group < groups; group++) {
+        if (arena->free[group] == 0) continue;
+        if (!passed) arena->lowest = group;
+        passed = true;
+        if (arena->sealed[group] > 0 && !among_sealed) continue;
+
+        size_t number = group * COW_ARENA_GROUP_PAGES + cow_lowest_bit(arena->free[group]);
+        if (!cow_arena_commit_to(space, arena, number)) return NULL;
+        arena->free[group] &= arena->free[group] - 1;
+        arena->used++;
+        cow_unpoison(cow_arena_page_address(arena, number), COW_PAGE_SIZE);
+        return cow_arena_page_address(arena, number);
+    }
+    return NULL;
+}
+
+/* Hands out a heap page. What stands in it is anything, its rows are zero. Gives NULL
+ * where the system has no memory. */
+static void *
+cow_arena_alloc_page(struct cow_arena_space *space)
+{
+    void *page;
+
+    for (struct cow_arena *arena = space->arenas; arena; arena = arena->next) {
+        if (arena->used < arena->pages - COW_ARENA_FIRST &&
+            (page = cow_arena_alloc_page_from(space, arena, false)))
+            return page;
+    }
+    struct cow_arena *made = cow_arena_create(space);
+    if (made && (page = cow_arena_alloc_page_from(space, made, false))) return page;
+    for (struct cow_arena *arena = space->arenas; arena; arena = arena->next) {
+        if ((page = cow_arena_alloc_page_from(space, arena, true))) return page;
+    }
+    return NULL;
+}
+
+/* Gives a heap page's memory back to the system, where OS pages are small enough. */
+static void
+cow_arena_decommit_page(void *page)
+{
+    if (cow_os->page_size() <= COW_PAGE_SIZE) cow_os_decommit(page, COW_PAGE_SIZE);
+}
+
+/* Takes a heap page back, and its memory (cow_arena_decommit_page); an arena without used pages is
+ * released, if there is another. */
+static void
+cow_arena_free_page(struct cow_arena_space *space, void *page)
+{
+    struct cow_arena *arena = cow_arena_of((uintptr_t)page);
+    size_t number = cow_arena_page_number((uintptr_t)page), group = number / COW_ARENA_GROUP_PAGES;
+
+    for (int kind = 0; kind < COW_BITMAP_KINDS; kind++)
+        cow_arena_clear_words(arena->bits[kind][number], COW_BITMAP_WORDS);
+    arena->free[group] |= UINT64_C(1) << number % 64;
+    arena->used--;
+    if (group < arena->lowest) arena->lowest = group;
+    cow_arena_decommit_page(page);
+    cow_poison(page, COW_PAGE_SIZE);
+    if (arena->used == 0 && space->count > 1) cow_arena_destroy(space, arena);
+}
+
+/* Sets the rows of a kind to zero, in all pages. */
+static void
+cow_arena_clear_kind(struct cow_arena_space *space, enum cow_bitmap_kind kind)
+{
+    for (struct cow_arena *arena = space->arenas; arena; arena = arena->next) {
+        memset(arena->bits[kind][COW_ARENA_FIRST], 0, (arena->committed - COW_ARENA_FIRST) * COW_BITMAP_SIZE);
+    }
+}
+
+static bool
+cow_arena_page_is_clear(const struct cow_arena *arena, size_t page)
+{
+    cow_bits_t any = 0;
+
+    for (int kind = 0; kind < COW_BITMAP_KINDS; kind++) {
+        for (int i = 0; i < COW_BITMAP_WORDS; i++) any |= arena->bits[kind][page][i];
+    }
+    return any == 0;
+}
+
+/* Recomputes what is kept; tells the first difference on +out+ and gives false. */
+static bool
+cow_arena_consistent(const struct cow_arena_space *space, FILE *out)
+{
+    size_t count = 0, reserved = 0, committed = 0, heads = 0;
+
+    for (const struct cow_arena *arena = space->arenas; arena; arena = arena->next) {
+        size_t number = (uintptr_t)arena >> COW_ARENA_LOG, free = 0;
+
+        if ((uintptr_t)arena & COW_ARENA_MASK || !(space->table[number / 64] >> number % 64 & 1)) {
+            fprintf(out, "cow_arena %p: expected an aligned address with its bit in cow_arena_space.table, found none\n", (void *)arena);
+            return false;
+        }
+        if (arena->committed < COW_ARENA_FIRST || arena->pages < arena->committed ||
+            COW_ARENA_PAGES < arena->pages) {
+            fprintf(out, "cow_arena %p: expected %d <= .committed <= .pages <= %d, found %zu, %zu\n", (void *)arena,
+                    (int)COW_ARENA_FIRST, (int)COW_ARENA_PAGES, arena->committed, arena->pages);
+            return false;
+        }
+        for (size_t group = 0; group < COW_ARENA_GROUPS; group++) {
+            uint64_t bits = arena->free[group];
+
+            if (bits & ~cow_arena_group_bits(group, COW_ARENA_FIRST, arena->pages) ||
+                (bits && group < arena->lowest)) {
+                fprintf(out, "cow_arena %p, group %zu: expected .free bits of its pages only, none below .lowest; found %#llx, %zu\n", (void *)arena, group,
+                        (unsigned long long)bits, arena->lowest);
+                return false;
+            }
+            for (free += (size_t)__builtin_popcountll(bits); bits; bits &= bits - 1) {
+                size_t page = group * COW_ARENA_GROUP_PAGES + cow_lowest_bit(bits);
+                if (!cow_arena_page_is_clear(arena, page)) {
+                    fprintf(out, "cow_arena %p, page %zu: expected clear bitmaps of a free page, found bits\n", (void *)arena, page);
+                    return false;
+                }
+            }
+            if (arena->free[group] == cow_arena_group_bits(group, COW_ARENA_FIRST, arena->pages) &&
+                arena->sealed[group] > 0) {
+                fprintf(out, "cow_arena %p, group %zu: expected .sealed 0 where no page is used, found %d\n", (void *)arena, group,
+                        arena->sealed[group]);
+                return false;
+            }
+        }
+        if (arena->used + free != arena->pages - COW_ARENA_FIRST) {
+            fprintf(out, "cow_arena %p: expected .used %zu, found %zu\n", (void *)arena,
+                    arena->pages - COW_ARENA_FIRST - free, arena->used);
+            return false;
+        }
+        count++;
+        heads += cow_arena_head_bytes(arena->pages);
+        reserved += (arena->pages - COW_ARENA_FIRST) << HEAP_PAGE_ALIGN_LOG;
+        committed += (arena->committed - COW_ARENA_FIRST) << HEAP_PAGE_ALIGN_LOG;
+    }
+    reserved += heads;
+    committed += heads;
+    if (count != space->count || reserved != space->reserved_bytes || committed != space->committed_bytes ||
+        heads != space->head_bytes) {
+        fprintf(out, "cow_arena_space: expected .count %zu, .reserved_bytes %zu, .committed_bytes %zu, .head_bytes %zu; "
+                "found %zu, %zu, %zu, %zu\n", count,
+                reserved, committed, heads, space->count, space->reserved_bytes, space->committed_bytes,
+                space->head_bytes);
+        return false;
+    }
+    return true;
+}

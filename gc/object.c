@@ -1,0 +1,108 @@
+/*
+ * object: what the collector asks of an object's type; included by gc.c.
+ *
+ * Job: says whether an object owns anything outside its slot, so that the sweep need not visit it if it does
+ * not.
+ *
+ * Entry points: rb_gc_obj_plain_p, rb_gc_obj_needs_cleanup; rb_objspace_each_objects_alone,
+ * rb_objspace_each_free_slots; rb_gc_call_as_postponed_job, rb_gc_current_thread.
+ *
+ * Who writes this memory after a fork: nobody.
+ */
+
+/* Is there nothing to be done when the object dies? True only where that is told by its
+ * flags: rb_gc_obj_free_vm_weak_references and rb_gc_obj_free would do nothing. */
+bool
+rb_gc_obj_plain_p(VALUE obj)
+{
+    const VALUE flags = RBASIC(obj)->flags;
+
+    if (flags & (FL_EXIVAR | FL_FINALIZE)) return false;
+    switch (flags & T_MASK) {
+      case T_FLOAT:
+      case T_RATIONAL:
+      case T_COMPLEX:
+        return true;
+      case T_STRING:
+        return !(flags & RSTRING_FSTR) && (!(flags & STR_NOEMBED) || flags & (STR_SHARED | STR_NOFREE));
+      case T_ARRAY:
+        return (flags & (RARRAY_EMBED_FLAG | ELTS_SHARED)) != 0;
+      case T_OBJECT:
+        return (flags & ROBJECT_EMBED) && !rb_shape_obj_too_complex(obj);
+      case T_STRUCT:
+        return (flags & RSTRUCT_EMBED_LEN_MASK) != 0;
+      case T_BIGNUM:
+        return (flags & BIGNUM_EMBED_FLAG) != 0;
+      case T_HASH:
+        return !(flags & RHASH_ST_TABLE_FLAG);
+      case T_IMEMO:
+        switch (imemo_type(obj)) {
+          case imemo_callcache:
+          case imemo_constcache:
+          case imemo_cref:
+          case imemo_ifunc:
+          case imemo_memo:
+          case imemo_svar:
+          case imemo_throw_data:
+            return true;
+          default:
+            return false;
+        }
+      default:
+        return false;
+    }
+}
+
+/* To be called before or when an object comes to own something outside its slot: memory, or an
+ * entry of a table that goes with it (rb_gc_obj_plain_p). */
+void
+rb_gc_obj_needs_cleanup(VALUE obj)
+{
+    rb_gc_impl_obj_needs_cleanup(rb_gc_get_objspace(), obj);
+}
+
+/* The same while no other Ractor runs, so that what objects own may be read. The callback runs no
+ * Ruby. */
+void
+rb_objspace_each_objects_alone(int (*callback)(void *, void *, size_t, void *), void *data)
+{
+    const unsigned int level = rb_gc_vm_lock();
+
+    rb_gc_vm_barrier();
+    rb_gc_impl_each_objects(rb_gc_get_objspace(), callback, data);
+    rb_gc_vm_unlock(level);
+}
+
+/* Calls back with each run of free slots as rb_objspace_each_objects does with those that are
+ * taken. They hold anything and may be taken at any time, so they must not be looked at. */
+void
+rb_objspace_each_free_slots(int (*callback)(void *, void *, size_t, void *), void *data)
+{
+    rb_gc_impl_each_free_slots(rb_gc_get_objspace(), callback, data);
+}
+
+/* Calls +func+ as a postponed job would be called: signals wait, what waits for other threads is
+ * refused as in a signal handler, and what is thrown ends here. */
+void
+rb_gc_call_as_postponed_job(void (*func)(void *), void *data)
+{
+    rb_execution_context_t *ec = GET_EC();
+    const rb_atomic_t mask = POSTPONED_JOB_INTERRUPT_MASK | TRAP_INTERRUPT_MASK;
+    const rb_atomic_t added = mask & ~ec->interrupt_mask;
+    const VALUE errinfo = ec->errinfo;
+
+    ec->errinfo = Qnil;
+    ec->interrupt_mask |= added;
+    EC_PUSH_TAG(ec);
+    if (EC_EXEC_TAG() == TAG_NONE) func(data);
+    EC_POP_TAG();
+    ec->interrupt_mask &= ~added;
+    ec->errinfo = errinfo;
+}
+
+/* Which thread runs: an address that compaction does not change, as it does Thread objects'. */
+const void *
+rb_gc_current_thread(void)
+{
+    return GET_THREAD();
+}

@@ -1,3 +1,0 @@
-/* The directory where heap pages are of 64 KB, the longest there are. */
-#define HEAP_PAGE_ALIGN_LOG 16
-#include "test_directory.c"
