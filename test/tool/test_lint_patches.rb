@@ -71,6 +71,20 @@ class TestLintPatches < Minitest::Test
     assert_fault(/not ASCII/, header: HEADER.sub("Why: x", "Why: \u00e9"))
   end
 
+  def test_what_it_depends_on
+    assert_fault(/depends on 0050-x, which is not before it/, header: HEADER.sub("Forwarded", "Depends-On: 0050-x\nForwarded"))
+    write("patches/0050-x.patch", (HEADER + DIFF).gsub("0100-a", "0050-x"))
+    _, ok = lint(header: HEADER.sub("Forwarded", "Depends-On: 0050-x\nForwarded"), series: "0050-x\n0100-a\n")
+    assert ok
+  end
+
+  def test_index
+    write("patches/README.md", "old\n")
+    assert_fault(/README.md: is not what tool.patch-index prints/)
+    write("patches/README.md", tool!("patch-index").first)
+    assert_equal true, lint.last
+  end
+
   def test_hunks
     assert_fault(/more than one line of context/, diff: DIFF.sub("@@ -4,3 +4,3 @@ line 3;\n", "@@ -3,4 +3,4 @@\n line 3;\n"))
     assert_fault(/only moves space/, diff: DIFF.sub("+line five;", "+  line 5;"))
