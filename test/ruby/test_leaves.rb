@@ -3,7 +3,7 @@
 require_relative "../helper"
 
 # Old objects that refer to nothing are known to the collector, and a full marking does not
-# look at them (row LEAF of gc/vocabulary.h). Nothing that is written into one may be lost.
+# look at them (COW_BITMAP_LEAF of gc/vocabulary.h). Nothing that is written into one may be lost.
 class TestLeaves < Minitest::Test
   include CowTest
 

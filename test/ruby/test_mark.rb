@@ -3,7 +3,7 @@
 require_relative "../helper"
 
 # What marking an object must reach: its variables, in whatever form it has them, and its
-# class, also where it looks at either only briefly (0810-mark-briefly).
+# class, also where it looks at either only briefly (0440-mark-briefly).
 class TestMark < Minitest::Test
   include CowTest
 

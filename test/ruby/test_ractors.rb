@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # What Ractors that run at the same time share of the heap: its walks, its lists, its rows of bits.
-# How often each failed before patches 0855 and 0860 stands beside it (two cores; commit 2222f26).
+# How often each failed before patches 0500 and 0510 stands beside it (two cores; commit 2222f26).
 require_relative "../helper"
 
 class TestRactors < Minitest::Test

@@ -2,7 +2,7 @@
 
 require_relative "../helper"
 
-# The heap is prepared and sealed before a fork (gc/seal.h).
+# The heap is prepared and sealed before a fork (gc/seal.h, gc/seal.c).
 class TestSeal < Minitest::Test
   include CowTest
 
