@@ -1,0 +1,152 @@
+# frozen_string_literal: true
+
+require_relative "../helper"
+
+# Changes of upstream's development branch that save memory: patches 0093 and 0094. The counts
+# fail on pristine 3.4.5; that the program behaves as before holds there too.
+class TestBackports < Minitest::Test
+  include CowTest
+
+  # A class has its own singleton class, so a cached call of a hook costs a call cache for
+  # each class: method_added, const_added and, with a subclass, inherited.
+  CLASSES = 300
+
+  def test_hooks_leave_no_call_caches
+    out = run_ruby(<<~RUBY)
+      require "objspace"
+      def call_caches = ObjectSpace.count_imemo_objects[:imemo_callcache]
+      def define(name) = eval("class \#{name}; def one = 1; TWO = 2; end; class Sub\#{name} < \#{name}; end")
+      define("First")
+      call_caches
+      GC.disable
+      before = call_caches
+      #{CLASSES}.times { |i| define("C\#{i}") }
+      p call_caches - before
+    RUBY
+    assert_operator Integer(out), :<, CLASSES / 10,
+                    "call caches of #{CLASSES} classes that define a method and a constant and are inherited"
+  end
+
+  # Each hook is called once and with the right argument, also after it was redefined.
+  def test_hooks_are_called
+    out = run_ruby(<<~'RUBY')
+      $calls = []
+      module Log
+        %i[method_added method_removed method_undefined const_added inherited].each do |hook|
+          define_method(hook) { |arg| $calls << [hook, arg]; super(arg) }
+        end
+      end
+      class Base
+        extend Log
+        def self.singleton_method_added(name) = $calls << [:singleton, name]
+        private_class_method :singleton_method_added
+      end
+      module Mod
+        %i[included extended prepended append_features prepend_features extend_object].each do |hook|
+          define_singleton_method(hook) { |arg| $calls << [hook, arg.class]; super(arg) }
+        end
+      end
+      $calls.clear
+      2.times do
+        child = Class.new(Base) do
+          def one = 1
+          def two = 2
+          remove_method :one
+          undef_method :two
+          const_set(:THREE, 3)
+        end
+        child.define_singleton_method(:four) { 4 }
+        child.include(Mod)
+        child.prepend(Mod)
+        Object.new.extend(Mod)
+        calls, $calls = $calls, []
+        p calls.map { |hook, arg| [hook, arg.is_a?(Class) && arg == child ? :child : arg] }
+        # From now on another method is the hook.
+        Log.define_method(:inherited) { |arg| $calls << [:again, arg] }
+        Base.define_singleton_method(:method_added) { |name| $calls << [:own, name] }
+        $calls.clear
+      end
+    RUBY
+    first, second = out.lines.map(&:chomp)
+    assert_equal "[[:inherited, :child], [:method_added, :one], [:method_added, :two], " \
+                 "[:method_removed, :one], [:method_undefined, :two], [:const_added, :THREE], " \
+                 "[:singleton, :four], [:append_features, Class], [:included, Class], " \
+                 "[:prepend_features, Class], [:prepended, Class], [:extend_object, Object], " \
+                 "[:extended, Object]]", first
+    assert_equal first.sub("[:inherited, :child]", "[:again, :child]").gsub(":method_added", ":own"), second
+  end
+
+  # A hook that is undefined goes to method_missing.
+  def test_hook_without_a_method
+    out = run_ruby(<<~'RUBY')
+      class Base
+        class << self
+          undef_method :inherited
+        end
+      end
+      begin
+        Class.new(Base)
+      rescue NoMethodError => e
+        puts e.message
+      end
+      def Base.method_missing(*args) = puts(args.first)
+      Class.new(Base)
+    RUBY
+    assert_equal "undefined method 'inherited' for class Base\ninherited\n", out
+  end
+
+  # What few instruction sequences need costs the others a pointer. disasm needs the code as
+  # it was before it was made ready to run: five words are allocated then.
+  def test_rare_values_of_an_iseq_are_allocated_when_needed
+    out = run_ruby(<<~'RUBY')
+      require "objspace"
+      def plain = 1
+      iseq = RubyVM::InstructionSequence.of(method(:plain))
+      before = ObjectSpace.memsize_of(iseq)
+      iseq.disasm
+      p ObjectSpace.memsize_of(iseq) - before
+    RUBY
+    assert_equal 5 * 8, Integer(out), "bytes"
+  end
+
+  # The number of flip-flops, on which an eval goes on counting, the lines of the script, coverage and
+  # the original code, before and after a compaction, and of a loaded iseq.
+  def test_rare_values_of_an_iseq
+    run_ruby(<<~'RUBY')
+      require "coverage"
+      require "tempfile"
+      def flips(from, to) = (1..5).select { |i| true if (i == from)..(i == to) }
+      def nested(binding) = binding.eval("(1..5).select { |i| true if (i == 2)..(i == 3) }")
+      source = "def loaded = (1..6).select { |i| true if (i == 2)..(i == 4) }"
+      RubyVM::InstructionSequence.load_from_binary(RubyVM::InstructionSequence.compile(source).to_binary).eval
+      kept = RubyVM.keep_script_lines
+      RubyVM.keep_script_lines = true
+      lines = eval("-> do\n  1\nend", nil, "kept")
+      RubyVM.keep_script_lines = kept
+      file = Tempfile.create(%w[covered .rb])
+      file.write("def covered(a)\n  a ? 1 : 2\nend\ncovered(1)\ncovered(1)\ncovered(nil)\n")
+      file.close
+      Coverage.start(lines: true, branches: true)
+      load file.path
+      check = lambda do
+        raise "flip-flops" unless flips(2, 4) == [2, 3, 4] && loaded == [2, 3, 4] && nested(binding) == [2, 3]
+        of = RubyVM::InstructionSequence.method(:of)
+        raise "script lines" unless of[lines].script_lines == ["-> do\n", "  1\n", "end"]
+        raise "none" if of[method(:flips)].script_lines
+        raise "disasm" unless of[method(:flips)].disasm.include?("getspecial")
+      end
+      check.call
+      GC.start
+      GC.compact if GC.respond_to?(:compact)
+      check.call
+      covered(1)
+      result = Coverage.result.fetch(file.path)
+      File.unlink(file.path)
+      raise result.inspect unless result[:lines] == [1, 4, nil, 1, 1, 1]
+      raise result.inspect unless result[:branches].values.map(&:values) == [[3, 1]]
+      covered(2)
+      check.call
+      GC.start
+    RUBY
+  end
+end
