@@ -11,7 +11,8 @@ class TestBuild < Minitest::Test
   TOP = File.expand_path("../..", __dir__)
 
   def make(*arguments, env: {})
-    Open3.capture3({ "MAKEFLAGS" => nil, "MFLAGS" => nil, "MAKELEVEL" => nil }.merge(env), "make", "-s", *arguments, chdir: TOP)
+    Open3.capture3({ "MAKEFLAGS" => nil, "MFLAGS" => nil, "MAKELEVEL" => nil }.merge(env), "make", "-s",
+                   *arguments, chdir: TOP)
   end
 
   def make!(*arguments, **options)
@@ -22,7 +23,8 @@ class TestBuild < Minitest::Test
 
   def test_which_ruby_prints_a_runnable_path
     ruby = make!("which-ruby").chomp
-    out, status = Open3.capture2e(ruby, "-rjson", "-rsocket", "-ropenssl", "-e", "puts RUBY_DESCRIPTION, JSON[[1]]")
+    out, status = Open3.capture2e(ruby, "-rjson", "-rsocket", "-ropenssl", "-e",
+                                  "puts RUBY_DESCRIPTION, JSON[[1]]")
     assert status.success?, out
     assert_match(/\+CowRuby.*\n\[1\]\n\z/, out)
   end
@@ -71,7 +73,8 @@ class TestBuild < Minitest::Test
   end
 
   def test_dist_packs_the_commit_with_configure_and_nothing_of_upstream
-    skip "no git checkout" unless system("git", "-C", TOP, "rev-parse", "-q", "--verify", "HEAD", out: File::NULL, err: File::NULL)
+    skip "no git checkout" unless system("git", "-C", TOP, "rev-parse", "-q", "--verify", "HEAD",
+                                         out: File::NULL, err: File::NULL)
     make!("dist")
     tarball = Dir["#{TOP}/build/dist/cowruby-*.tar.xz"].first
     names = `tar -tf #{tarball}`.lines(chomp: true).map { |n| n.split("/", 2).last }

@@ -11,7 +11,8 @@ require "tmpdir"
 class TestDeb < Minitest::Test
   TOP = File.expand_path("../..", __dir__)
   PREFIX = "/opt/cowruby"
-  LEFTOVERS = [PREFIX, "/usr/bin/cowruby", "/etc/alternatives/cowruby", "/var/lib/dpkg/alternatives/cowruby", "/usr/share/doc/cowruby"].freeze
+  LEFTOVERS = [PREFIX, "/usr/bin/cowruby", "/etc/alternatives/cowruby", "/var/lib/dpkg/alternatives/cowruby",
+               "/usr/share/doc/cowruby"].freeze
 
   # A preloading server: state made once, prepared, two forked workers.
   SERVER = <<~'RUBY'
@@ -82,15 +83,18 @@ class TestDeb < Minitest::Test
     assert_equal "#{PREFIX}/bin/ruby", File.realpath("/usr/bin/cowruby")
     revision = File.read("#{TOP}/gc/revision.h")[/COWRUBY_REVISION "(.*)"/, 1]
     version = File.read("#{TOP}/upstream.pin")[/^version=(.*)/, 1]
-    assert_match(/\Aruby #{Regexp.escape(version)} .*\+CowRuby #{Regexp.escape(revision)} /, run!("cowruby", "-v"))
+    assert_match(/\Aruby #{Regexp.escape(version)} .*\+CowRuby #{Regexp.escape(revision)} /,
+                 run!("cowruby", "-v"))
     assert_equal "#{version}+cow#{revision}", run!("dpkg-query", "-W", "-f", "${Version}", "cowruby")
   end
 
   def has_its_programs
     %w[gem bundle irb rake].each { |program| run!("#{PREFIX}/bin/#{program}", "--version") }
-    run!("cowruby", "-ropenssl", "-rpsych", "-rzlib", "-rfiddle", "-rbigdecimal", "-e", "OpenSSL::SSL::SSLContext.new; Psych.load('a: 1'); BigDecimal('1')")
+    run!("cowruby", "-ropenssl", "-rpsych", "-rzlib", "-rfiddle", "-rbigdecimal", "-e",
+         "OpenSSL::SSL::SSLContext.new; Psych.load('a: 1'); BigDecimal('1')")
     # Nothing in it remembers where it was built.
-    assert_empty run!("cowruby", "-rrbconfig", "-e", "puts RbConfig::CONFIG.values.select { |value| value.to_s.include?(#{TOP.dump}) }")
+    assert_empty run!("cowruby", "-rrbconfig", "-e",
+                      "puts RbConfig::CONFIG.values.select { |value| value.to_s.include?(#{TOP.dump}) }")
   end
 
   def serves_a_request
@@ -130,8 +134,10 @@ class TestDeb < Minitest::Test
   # Trying for a function links with all that the interpreter is linked with.
   def recommends_what_builds_gems
     recommends = run!("dpkg-query", "-W", "-f", "${Recommends}", "cowruby").split(", ")
-    development = Hash.new("libc6-dev").merge("gmp" => "libgmp-dev", "jemalloc" => "libjemalloc-dev", "z" => "zlib1g-dev")
-    libraries = run!("cowruby", "-rrbconfig", "-e", "puts RbConfig::CONFIG['MAINLIBS']").scan(/-l(\S+)/).flatten
+    development = Hash.new("libc6-dev").merge("gmp" => "libgmp-dev", "jemalloc" => "libjemalloc-dev",
+                                              "z" => "zlib1g-dev")
+    libraries = run!("cowruby", "-rrbconfig", "-e",
+                     "puts RbConfig::CONFIG['MAINLIBS']").scan(/-l(\S+)/).flatten
     assert_empty libraries.map { |library| development[library] } - recommends
   end
 end

@@ -43,7 +43,8 @@ module ToolTest
     name = "ruby-#{version}"
     major, minor, teeny = version.split(".")
     write("#{@dir}/#{name}/version.h", "#define RUBY_VERSION_TEENY #{teeny}\n")
-    write("#{@dir}/#{name}/include/ruby/version.h", "#define RUBY_API_VERSION_MAJOR #{major}\n#define RUBY_API_VERSION_MINOR #{minor}\n")
+    write("#{@dir}/#{name}/include/ruby/version.h",
+          "#define RUBY_API_VERSION_MAJOR #{major}\n#define RUBY_API_VERSION_MINOR #{minor}\n")
     write("#{@dir}/#{name}/configure", "#!/bin/sh\n")
     write("#{@dir}/#{name}/gc.c", (1..20).map { |i| "line #{i};\n" }.join)
     write("#{@dir}/#{name}/gc/default/default.c", "int a;\nint b;\nint c;\n")

@@ -90,7 +90,8 @@ class TestBootstrap < Minitest::Test
     skip "needs root" unless Process.uid.zero?
     assert_includes installed("check"), "libcmocka-dev"
     assert_equal "making check", calls.last
-    everything_check_wants = packages("build", "tests", "gems", "package", "benchmarks", "servers").sort - %w[ruby rustc]
+    everything_check_wants = packages("build", "tests", "gems", "package", "benchmarks",
+                                      "servers").sort - %w[ruby rustc]
     assert_equal everything_check_wants, installed("check")
     assert_equal packages("build", "benchmarks").sort - %w[ruby rustc], installed("benchmark")
     assert_equal packages("build", "benchmarks", "profiling").sort - %w[ruby rustc], installed("benchmark", "--with", "profiling")
@@ -98,7 +99,8 @@ class TestBootstrap < Minitest::Test
   end
 
   def test_unknown_groups_are_refused_with_those_that_there_are
-    refute_tool(/no such group of packages: nonsense; there are build, tests, gems, .*, docs and all/, "bootstrap", "--with", "tests,nonsense", env: { "PATH" => @bin })
+    refute_tool(/no such group of packages: nonsense; there are build, tests, gems, .*, docs and all/,
+                "bootstrap", "--with", "tests,nonsense", env: { "PATH" => @bin })
     refute_tool(/no such group of packages: tes/, "bootstrap", "--with", "tes", env: { "PATH" => @bin })
     refute_tool(/--with takes groups/, "bootstrap", "--with", env: { "PATH" => @bin })
     assert_empty calls
@@ -117,7 +119,8 @@ class TestBootstrap < Minitest::Test
     _, err, status = bootstrap
     assert status.success?, err
     assert_match(/installing from Debian's packages: bison gperf$/, err)
-    assert_equal ["apt-get update", "apt-get install -y --no-install-recommends bison gperf", "configure "], calls
+    assert_equal ["apt-get update", "apt-get install -y --no-install-recommends bison gperf", "configure "],
+                 calls
   end
 
   def test_a_second_time_it_does_nothing_again

@@ -46,7 +46,9 @@ class TestCheck < Minitest::Test
     asked = []
     define_singleton_method(:cruby_suite) do |_, _, _, arguments|
       asked << arguments
-      File.write(@report, record("file=test/a.rb#class=A#testcase=#{arguments[/test_\w/]}", arguments.include?("test_x") ? "PASSED" : "FAILED"))
+      File.write(@report,
+                 record("file=test/a.rb#class=A#testcase=#{arguments[/test_\w/]}",
+                        arguments.include?("test_x") ? "PASSED" : "FAILED"))
       [output, Struct.new(:success?).new(true), @report]
     end
     o = try_again(nil, first)
@@ -101,8 +103,10 @@ class TestCheck < Minitest::Test
   def test_failures_that_come_and_go
     with_expected("spec\ta.rb A x\tsometimes: network\nspec\ta.rb A y\troot\n", "") do
       failed = Outcome.new({ "a.rb A x" => "failed", "a.rb A y" => "failed", "examples" => "passed" }, [])
-      assert_equal ["expected failure: a.rb A x (sometimes: network)", "expected failure: a.rb A y (root)"], compare("spec", failed, false)
-      assert_empty compare("spec", Outcome.new({ "a.rb A x" => "passed", "a.rb A y" => "failed" }, []), false).grep(/A x/)
+      assert_equal ["expected failure: a.rb A x (sometimes: network)", "expected failure: a.rb A y (root)"],
+                   compare("spec", failed, false)
+      assert_empty compare("spec", Outcome.new({ "a.rb A x" => "passed", "a.rb A y" => "failed" }, []),
+                           false).grep(/A x/)
       passed = { "a.rb A y" => "failed", "examples" => "passed" }
       assert_equal ["expected failure: a.rb A y (root)"], compare("spec", Outcome.new(passed.dup, []), false)
 
@@ -118,7 +122,8 @@ class TestCheck < Minitest::Test
       failed = { "test/a.rb A x" => "failed", "test/a.rb A y" => "failed" }
       assert_equal ["expected failure: test/a.rb A x (root)", "expected failure: test/a.rb A y (no compaction)"],
                    compare("all", Outcome.new(failed.dup, []), false, "alignoff")
-      assert_equal ["expected failure: test/a.rb A x (root)", "FAILED: test/a.rb A y"], compare("all", Outcome.new(failed.dup, []), false, "cow")
+      assert_equal ["expected failure: test/a.rb A x (root)", "FAILED: test/a.rb A y"],
+                   compare("all", Outcome.new(failed.dup, []), false, "cow")
     end
   end
 
@@ -130,7 +135,8 @@ class TestCheck < Minitest::Test
       # one may be missing, or 2 %
       assert_equal ["MISSING: test/b ran 97 tests, pristine runs 100"], compare("all", o, false)
     end
-    assert_equal ["Shared"], shared_classes({ "a Shared x" => "", "b Shared x" => "", "a A x" => "", "a A y" => "" })
+    assert_equal ["Shared"],
+                 shared_classes({ "a Shared x" => "", "b Shared x" => "", "a A x" => "", "a A y" => "" })
   end
 
   def exit_status(fine) = Struct.new(:success?).new(fine)
@@ -140,7 +146,8 @@ class TestCheck < Minitest::Test
     o = gems_outcome(rows, "oj 3 source:  1 passed\n    FAILED: T#x: failed on ours\n", exit_status(false))
     assert_equal({ "oj 3 source installs" => "passed", "oj 3 source T#x" => "failed" }, o.tests)
     assert_equal ["FAILED: T#x: failed on ours"], o.notes
-    assert_equal({ "gems as a whole" => "failed" }, gems_outcome({}, "check-gems: error: no list\n", exit_status(false)).tests)
+    assert_equal({ "gems as a whole" => "failed" },
+                 gems_outcome({}, "check-gems: error: no list\n", exit_status(false)).tests)
   end
 
   def test_servers_that_were_started
@@ -149,7 +156,8 @@ class TestCheck < Minitest::Test
     assert_equal ["skipped: rack: puma, warmup, glibc, stock: no gem: x"], o.notes
     o = servers_outcome([], "failed: rack: puma, warmup, glibc, cow: 3 errors\n", exit_status(false))
     assert_equal({ "rack: puma, warmup, glibc, cow" => "failed" }, o.tests)
-    assert_equal({ "servers as a whole" => "failed" }, servers_outcome([], "benchmark/run-servers: no wrk\n", exit_status(false)).tests)
+    assert_equal({ "servers as a whole" => "failed" },
+                 servers_outcome([], "benchmark/run-servers: no wrk\n", exit_status(false)).tests)
   end
 
   def test_stages_run_beside_each_other_where_they_leave_a_processor_idle

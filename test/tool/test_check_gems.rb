@@ -51,7 +51,8 @@ class TestCheckGems < Minitest::Test
         s.files = #{files.keys.inspect}
       end
     SPEC
-    output, status = Open3.capture2e("gem", "build", "#{name}.gemspec", "--output", "#{@dir}/cache/#{name}-#{version}.gem", chdir: source)
+    output, status = Open3.capture2e("gem", "build", "#{name}.gemspec", "--output",
+                                     "#{@dir}/cache/#{name}-#{version}.gem", chdir: source)
     assert status.success?, output
   end
 
@@ -69,7 +70,8 @@ class TestCheckGems < Minitest::Test
   end
 
   def test_reads_the_list
-    list "# comment", "", "a 1.0 source,compiled ours compiled --x --y # more", "b 2.0.pre source test/**/*_test.rb -"
+    list "# comment", "", "a 1.0 source,compiled ours compiled --x --y # more",
+         "b 2.0.pre source test/**/*_test.rb -"
     a, b = read_list(File.join(@gems, "list"))
     assert_equal ["a", "1.0", %w[source compiled], "ours", %w[compiled], %w[--x --y]], a.to_a
     assert_equal [[], []], [b.quick, b.arguments]
@@ -118,7 +120,8 @@ class TestCheckGems < Minitest::Test
     crash = Outcome.new({}, ["[BUG] no"])
     good = Outcome.new({ "T#a" => "passed" }, [])
     assert_equal "failed", Row.new("x").compare(good, crash).outcomes["T#a"]
-    assert_equal({ "T#a" => "skipped", "as a whole" => "skipped" }, Row.new("x").compare(crash, good).outcomes)
+    assert_equal({ "T#a" => "skipped", "as a whole" => "skipped" },
+                 Row.new("x").compare(crash, good).outcomes)
     # All its tests passed, and then it died.
     row = Row.new("x").compare(good, Outcome.new({ "T#a" => "passed" }, ["[BUG] late"]))
     assert_equal "failed", row.outcomes["as a whole"]
@@ -134,7 +137,8 @@ class TestCheckGems < Minitest::Test
     assert_match(/^cowtest 1\.0 built for pristine: +1 passed/, out)
     assert_equal "3 passed, 0 failed, 2 skipped\n", out.lines.last
     results = JSON.parse(File.read("#{@dir}/out/results.json"))
-    assert_equal({ "stock" => "passed", "cow" => "passed" }, results["cowtest 1.0 source"]["tests"]["TestGem#test_value"])
+    assert_equal({ "stock" => "passed", "cow" => "passed" },
+                 results["cowtest 1.0 source"]["tests"]["TestGem#test_value"])
     assert_includes File.read("#{@dir}/out/table.md"), "| cowtest 1.0 | source | 2 | 0 | 1 |\n"
   end
 

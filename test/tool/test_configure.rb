@@ -11,7 +11,8 @@ class TestConfigure < Minitest::Test
     %w[configure Makefile.in upstream.pin configure.ac].each { |name| FileUtils.cp(File.join(TOP, name), @top) }
   end
 
-  def configure(*arguments) = Open3.capture3("./configure", "--disable-yjit", "--without-jemalloc", *arguments, chdir: @top)
+  def configure(*arguments) = Open3.capture3("./configure", "--disable-yjit", "--without-jemalloc",
+                                             *arguments, chdir: @top)
 
   def given(*arguments)
     _, err, status = configure(*arguments)
@@ -25,7 +26,8 @@ class TestConfigure < Minitest::Test
   end
 
   def test_a_locator_and_a_page_size_become_definitions
-    assert_match(/'XCFLAGS= -DLOCATE_BY=LOCATE_ALIGNOFF -DHEAP_PAGE_ALIGN_LOG=15'/, given("--with-mark-locator=alignoff", "--with-heap-page-size=32"))
+    assert_match(/'XCFLAGS= -DLOCATE_BY=LOCATE_ALIGNOFF -DHEAP_PAGE_ALIGN_LOG=15'/,
+                 given("--with-mark-locator=alignoff", "--with-heap-page-size=32"))
     refute_match(/mark-locator|heap-page-size/, read("build/config.args"))
   end
 

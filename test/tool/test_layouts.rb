@@ -22,7 +22,8 @@ class TestLayouts < Minitest::Test
       libruby-static.a: #{FUNCTIONS.map { |name| "#{name}.o" }.join(" ")} dmyext.o
       \tar qc $@ $^
     MAKE
-    _, status = Open3.capture2e("make", "PROGRAM=ruby", "LIBRUBYARG=-L. -lruby-static", "ruby", chdir: objects)
+    _, status = Open3.capture2e("make", "PROGRAM=ruby", "LIBRUBYARG=-L. -lruby-static", "ruby",
+                                chdir: objects)
     assert_predicate status, :success?
   end
 
