@@ -87,7 +87,8 @@ module CowTest
     PRESENT, ALONE = 63, 56 # mapped at all; by nobody else
 
     def os_pages(objects)
-      objects.map { |object| ObjectSpace.dump(object)[/0x(\h+)/, 1].to_i(16) / 4096 }.tally.select { |_, count| count > 5 }.keys
+      pages = objects.map { |object| ObjectSpace.dump(object)[/0x(\h+)/, 1].to_i(16) / 4096 }
+      pages.tally.select { |_, count| count > 5 }.keys
     end
 
     def count_pages(pages, bit)

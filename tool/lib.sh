@@ -35,7 +35,8 @@ sha256_of() {
 need_room() {
     room=$(df -Pk "$1" | awk 'NR == 2 { print $4 }')
     [ "${room:-0}" -ge "$2" ] ||
-        die "not enough space in $1: $((${room:-0} / 1024)) MB free, $(($2 / 1024)) MB needed; make room there, or build in a copy of this repository on a larger disk"
+        die "not enough space in $1: $((${room:-0} / 1024)) MB free, $(($2 / 1024)) MB needed;" \
+            "make room there, or build in a copy of this repository on a larger disk"
 }
 
 # revision: CowRuby's own, from gc/revision.h.

@@ -36,6 +36,9 @@ module ToolTest
     path
   end
 
+  # Files of the real repository, put at the same place in this one.
+  def take(*paths) = paths.each { |path| FileUtils.cp(File.join(TOP, path), File.join(@top, path)) }
+
   def read(path) = File.read(File.expand_path(path, @top))
 
   # A directory that looks like CRuby's source of +version+.
@@ -89,8 +92,8 @@ module ToolTest
   end
 
   def git(*arguments, dir: tree)
-    out, status = Open3.capture2e({ "GIT_CONFIG_GLOBAL" => "/dev/null" }, "git", "-c", "user.name=T", "-c", "user.email=t@localhost",
-                                  *arguments, chdir: dir)
+    command = %w[git -c user.name=T -c user.email=t@localhost]
+    out, status = Open3.capture2e({ "GIT_CONFIG_GLOBAL" => "/dev/null" }, *command, *arguments, chdir: dir)
     assert status.success?, out
     out
   end

@@ -5,7 +5,8 @@ require_relative "helper"
 class TestHelp < Minitest::Test
   include ToolTest
 
-  TOOLS = %w[bootstrap build check check-gems deb definition fetch-source layouts lint progress range-diff rubies].freeze
+  TOOLS = %w[bootstrap build check check-gems deb definition fetch-source layouts lint lint-text
+             progress range-diff rubies].freeze
 
   def test_each_tool_says_what_it_does
     %w[--help -h].product(TOOLS).each do |option, name|

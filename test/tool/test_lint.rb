@@ -24,7 +24,8 @@ class TestLint < Minitest::Test
     write("test/data", "#{"z" * 200}\n")
     write("lib/long.rb", "#{"z" * 200}\n")
     write("tool/script", "#!/bin/sh\n#{"z" * 112}\n")
-    assert_equal ["tool/long.rb:2: long-line: 111 characters, 110 are allowed", "tool/script:2: long-line: 112 characters, 110 are allowed"],
+    assert_equal ["tool/long.rb:2: long-line: 111 characters, 110 are allowed",
+                  "tool/script:2: long-line: 112 characters, 110 are allowed"],
                  lint("tool/long.rb", "test/data", "lib/long.rb", "tool/script").first
   end
 
@@ -37,12 +38,15 @@ class TestLint < Minitest::Test
       int behad; // may be had
     C
     assert_equal ["gc/a.h:1: words: \"told\": say it plainly", "gc/a.h:2: words: \"as ever\": say it plainly",
-                  "gc/a.h:2: words: \"so, too\": say it plainly", "gc/a.h:5: words: \"be had\": say it plainly"], lint("gc/a.h").first.sort
+                  "gc/a.h:2: words: \"so, too\": say it plainly",
+                  "gc/a.h:5: words: \"be had\": say it plainly"],
+                 lint("gc/a.h").first.sort
   end
 
   def test_words_of_the_headers_of_patches
     write("patches/0100-a.patch", "Subject: x\n\nWhy: as if it\n were told\n\ndiff --git a b\n+told\n")
-    assert_equal ["patches/0100-a.patch:3: words: \"it were\": say it plainly", "patches/0100-a.patch:4: words: \"told\": say it plainly"],
+    assert_equal ["patches/0100-a.patch:3: words: \"it were\": say it plainly",
+                  "patches/0100-a.patch:4: words: \"told\": say it plainly"],
                  lint("patches/0100-a.patch").first.sort
   end
 
@@ -75,7 +79,8 @@ class TestLint < Minitest::Test
              "results/2026-11-20-#{here[0, 10]}/tables.md"]
     files.last(2).each { |file| write(file, "") }
     faults, notes = lint(*files)
-    assert_equal ["README.md:2: commit: there is no commit 1234567 here", "doc/a.md:1: commit: there is no commit abcdef0 here",
+    assert_equal ["README.md:2: commit: there is no commit 1234567 here",
+                  "doc/a.md:1: commit: there is no commit abcdef0 here",
                   "results/2026-11-20-7654321: commit: there is no commit 7654321 here"], faults
     assert_empty notes
 
@@ -99,16 +104,19 @@ class TestLint < Minitest::Test
     FileUtils.mkdir_p(bin)
     directories = ENV["PATH"].split(":")
     %w[sh sed find head tr cat sort grep mkdir mktemp rm dirname ruby env git].each do |name|
-      FileUtils.ln_s(directories.map { |dir| File.join(dir, name) }.find { |file| File.executable?(file) }, bin)
+      found = directories.map { |dir| File.join(dir, name) }.find { |file| File.executable?(file) }
+      FileUtils.ln_s(found, bin)
     end
     git("init", "-q", dir: @top)
     write("tool/lint-text.exempt", "long-line *\n")
     out, err, status = tool("lint", env: { "PATH" => bin })
     assert status.success?, out + err
-    %w[shellcheck rubocop cppcheck].each { |name| assert_match(/^lint: note: left out, as #{name} is not installed/, out) }
+    linters = %w[shellcheck rubocop cppcheck]
+    linters.each { |name| assert_match(/^lint: note: left out, as #{name} is not installed/, out) }
     out, _, status = tool("lint", "--strict", env: { "PATH" => bin })
     refute status.success?
-    %w[shellcheck rubocop cppcheck].each { |name| assert_match(/^lint: #{name} is missing; tool\/bootstrap --with tests installs it/, out) }
+    missing = "is missing; tool/bootstrap --with tests installs it"
+    linters.each { |name| assert_includes out, "lint: #{name} #{missing}" }
 
     # One that is there and finds something.
     { "shellcheck" => 0, "rubocop" => 1, "cppcheck" => 0 }.each do |name, result|

@@ -8,8 +8,9 @@ class TestMake < Minitest::Test
 
   def setup
     super
-    %w[configure configure.ac Makefile.in upstream.pin].each { |name| FileUtils.cp(File.join(TOP, name), @top) }
-    output, status = Open3.capture2e("./configure", "--disable-yjit", "--without-jemalloc", "--disable-ccache", chdir: @top)
+    take("configure", "configure.ac", "Makefile.in", "upstream.pin")
+    command = %w[./configure --disable-yjit --without-jemalloc --disable-ccache]
+    output, status = Open3.capture2e(*command, chdir: @top)
     assert status.success?, output
   end
 
@@ -19,12 +20,13 @@ class TestMake < Minitest::Test
     output
   end
 
-  UNSET = %w[MAKEFLAGS MFLAGS MAKELEVEL ARGS CHECK BENCHMARK GEMS SOAK SERIES DEFINITION REV].to_h { |name| [name, nil] }
+  NAMES = %w[MAKEFLAGS MFLAGS MAKELEVEL ARGS CHECK BENCHMARK GEMS SOAK SERIES DEFINITION REV].freeze
+  UNSET = NAMES.to_h { |name| [name, nil] }.freeze
 
   def kinds = File.readlines("#{TOP}/tool/builds").grep_v(/^#/).map { |line| line[/\A\S+/] }
 
   def test_clean_removes_all_that_is_built_and_keeps_the_rest
-    made = kinds + %w[apps benchmark check deb dist gems rubies series soak range-diff scratch.Ab12]
+    made = kinds + %w[apps benchmark check deb dist gems rubies series soak scratch.Ab12]
     kept = %w[tree cache ccache]
     (made + kept).each { |name| write("build/#{name}/file", "") }
     write("build/cow.log", "")
@@ -35,24 +37,29 @@ class TestMake < Minitest::Test
 
   # Whatever our tools make directly below build/ is known to clean.
   def test_clean_knows_what_the_tools_make
-    texts = Dir["#{TOP}/tool/*", "#{TOP}/benchmark/{run,run-servers,soak}", "#{TOP}/benchmark/lib/*.rb", "#{TOP}/Makefile.in"]
-            .select { |file| File.file?(file) }.map { |file| File.read(file) }
-    named = texts.flat_map { |text| text.scan(%r{(?<![\w-])build/([a-z-]+)(?![a-z./-]*\.(?:log|args))}) }.flatten.uniq
+    files = Dir["#{TOP}/Makefile.in", "#{TOP}/tool/*", "#{TOP}/benchmark/*", "#{TOP}/benchmark/lib/**/*.rb"]
+    texts = files.select { |file| File.file?(file) }.map { |file| File.read(file) }
+    directory = %r{(?<![\w-])build/([a-z-]+)(?![a-z./-]*\.(?:log|args))}
+    named = texts.flat_map { |text| text.scan(directory) }.flatten.uniq
     removed = make("-n", "clean").scan(%r{build/([a-z-]+)}).flatten
-    assert_empty named - removed - %w[tree cache ccache conftest no-gems lint]
+    assert_empty named - removed - %w[tree cache ccache conftest no-gems]
   end
 
   def test_each_kind_of_build_has_a_target
     kinds.each { |kind| assert_match(%r{tool/build #{kind}\b}, make("-n", kind)) }
   end
 
-  TARGETS = { "check" => "CHECK", "check-quick" => "CHECK", "check-c" => "CHECK", "check-asan" => "CHECK", "check-baseline" => "CHECK",
-              "check-series" => "SERIES", "check-gems" => "GEMS", "benchmark" => "BENCHMARK", "benchmark-quick" => "BENCHMARK",
-              "benchmark-servers" => "BENCHMARK", "soak" => "SOAK", "definition" => "DEFINITION" }.freeze
+  OLD_NAMES = {
+    "CHECK" => %w[check check-quick check-c check-asan check-baseline],
+    "BENCHMARK" => %w[benchmark benchmark-quick benchmark-servers],
+    "SERIES" => %w[check-series], "GEMS" => %w[check-gems], "SOAK" => %w[soak], "DEFINITION" => %w[definition]
+  }.freeze
 
   def test_one_variable_for_arguments_and_the_older_names
-    TARGETS.each do |target, old|
-      %W[ARGS #{old}].each { |name| assert_match(/ --one two$/, make("-n", target, "#{name}=--one two"), "#{target} #{name}") }
+    OLD_NAMES.each do |old, targets|
+      targets.product(["ARGS", old]).each do |target, name|
+        assert_match(/ --one two$/, make("-n", target, "#{name}=--one two"), "#{target} #{name}")
+      end
     end
     assert_match(/ --strict$/, make("-n", "lint", "ARGS=--strict"))
     assert_match(%r{tool/range-diff HEAD~2$}, make("-n", "range-diff", "REV=HEAD~2"))
