@@ -3,6 +3,13 @@
 # What the Ruby tests share. The tests run on the ruby under test; what must
 # stand in a process of its own (a fork, a stress run, other options) is a
 # script run by that same ruby.
+#
+# Nothing that is installed at this ruby's prefix, or where the environment points, is seen:
+# minitest would load the plugins of its gems, and a gem there may be another version. Also
+# by the scripts, which inherit this.
+%w[GEM_HOME GEM_PATH].each { |name| ENV[name] = File.expand_path("../build/no-gems", __dir__) }
+ENV["MT_NO_PLUGINS"] = "1"
+Gem.clear_paths if defined?(Gem)
 require "minitest/autorun"
 require "open3"
 require "timeout"
@@ -80,7 +87,8 @@ module CowTest
     PRESENT, ALONE = 63, 56 # mapped at all; by nobody else
 
     def os_pages(objects)
-      objects.map { |object| ObjectSpace.dump(object)[/0x(\h+)/, 1].to_i(16) / 4096 }.tally.select { |_, count| count > 5 }.keys
+      pages = objects.map { |object| ObjectSpace.dump(object)[/0x(\h+)/, 1].to_i(16) / 4096 }
+      pages.tally.select { |_, count| count > 5 }.keys
     end
 
     def count_pages(pages, bit)

@@ -9,6 +9,18 @@ die() { say "error: $*"; exit 1; }
 # have COMMAND: is there such a command?
 have() { command -v "$1" >/dev/null 2>&1; }
 
+# usage: the head of the script, for --help.
+usage() { sed -n '2,${/^#/!q; s/^# \{0,1\}//; p; }' "$top/tool/${0##*/}"; }
+
+# operand WHAT OPTION [OPERAND...]: the operand; dies if there is none.
+operand() {
+    [ $# -ge 3 ] || die "$2 takes $1"
+    printf '%s\n' "$3"
+}
+
+# builds: the kinds of builds in tool/builds.
+builds() { sed -e '/^#/d' -e 's/[[:space:]].*//' "$top/tool/builds"; }
+
 # pin KEY: the value of KEY in upstream.pin.
 pin() {
     sed -n "s/^$1=//p" "$top/upstream.pin"
@@ -23,7 +35,8 @@ sha256_of() {
 need_room() {
     room=$(df -Pk "$1" | awk 'NR == 2 { print $4 }')
     [ "${room:-0}" -ge "$2" ] ||
-        die "not enough space in $1: $((${room:-0} / 1024)) MB free, $(($2 / 1024)) MB needed; make room there, or build in a copy of this repository on a larger disk"
+        die "not enough space in $1: $((${room:-0} / 1024)) MB free, $(($2 / 1024)) MB needed;" \
+            "make room there, or build in a copy of this repository on a larger disk"
 }
 
 # revision: CowRuby's own, from gc/revision.h.

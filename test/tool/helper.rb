@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+ENV["MT_NO_PLUGINS"] = "1" # of minitest, from whatever gems this ruby has
 require "minitest/autorun"
 require "digest"
 require "fileutils"
@@ -35,6 +36,9 @@ module ToolTest
     path
   end
 
+  # Files of the real repository, put at the same place in this one.
+  def take(*paths) = paths.each { |path| FileUtils.cp(File.join(TOP, path), File.join(@top, path)) }
+
   def read(path) = File.read(File.expand_path(path, @top))
 
   # A directory that looks like CRuby's source of +version+.
@@ -42,7 +46,8 @@ module ToolTest
     name = "ruby-#{version}"
     major, minor, teeny = version.split(".")
     write("#{@dir}/#{name}/version.h", "#define RUBY_VERSION_TEENY #{teeny}\n")
-    write("#{@dir}/#{name}/include/ruby/version.h", "#define RUBY_API_VERSION_MAJOR #{major}\n#define RUBY_API_VERSION_MINOR #{minor}\n")
+    write("#{@dir}/#{name}/include/ruby/version.h",
+          "#define RUBY_API_VERSION_MAJOR #{major}\n#define RUBY_API_VERSION_MINOR #{minor}\n")
     write("#{@dir}/#{name}/configure", "#!/bin/sh\n")
     write("#{@dir}/#{name}/gc.c", (1..20).map { |i| "line #{i};\n" }.join)
     write("#{@dir}/#{name}/gc/default/default.c", "int a;\nint b;\nint c;\n")
@@ -87,8 +92,8 @@ module ToolTest
   end
 
   def git(*arguments, dir: tree)
-    out, status = Open3.capture2e({ "GIT_CONFIG_GLOBAL" => "/dev/null" }, "git", "-c", "user.name=T", "-c", "user.email=t@localhost",
-                                  *arguments, chdir: dir)
+    command = %w[git -c user.name=T -c user.email=t@localhost]
+    out, status = Open3.capture2e({ "GIT_CONFIG_GLOBAL" => "/dev/null" }, *command, *arguments, chdir: dir)
     assert status.success?, out
     out
   end

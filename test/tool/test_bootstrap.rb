@@ -13,14 +13,16 @@ class TestBootstrap < Minitest::Test
       #!/bin/sh
       echo "configure $*" >>calls
       touch config.status
-      printf 'check:\n\t@echo checking >>calls\n' >Makefile
+      printf '%%:\n\t@echo making $@ >>calls\nMakefile: ;\n' >Makefile
       echo 'configure: CowRuby 0.1'
     SH
     # Times alone decide whether configure is made anew.
     File.utime(Time.now - 100, Time.now - 100, *%w[configure.ac gc/revision.h].map { |f| File.join(@top, f) })
     @bin = File.join(@dir, "bin")
     FileUtils.mkdir_p(@bin)
-    %w[sh sed paste dirname env make touch mkdir rm tail cat id grep uname ruby rustc autoconf].each do |name|
+    commands = %w[autoconf cat dirname env grep id make mkdir paste rm ruby rustc sed sh sort
+                  tail touch tr uname]
+    commands.each do |name|
       path = ENV["PATH"].split(":").map { |d| File.join(d, name) }.find { |f| File.executable?(f) }
       FileUtils.ln_s(path, @bin) if path
     end
@@ -33,51 +35,122 @@ class TestBootstrap < Minitest::Test
 
   # A Debian machine with +installed+ packages; apt-get notes its arguments.
   def debian(installed:, apt: "true")
-    command("dpkg-query", "for last; do :; done; case ' #{installed.join(" ")} ' in *\" $last \"*) printf installed ;; *) exit 1 ;; esac")
+    command("dpkg-query", <<~SH)
+      for last; do :; done
+      case ' #{installed.join(" ")} ' in *" $last "*) printf installed ;; *) exit 1 ;; esac
+    SH
     command("apt-get", "echo \"apt-get $*\" >>calls; #{apt}")
   end
 
   def bootstrap(*arguments) = tool("bootstrap", *arguments, env: { "PATH" => @bin })
   def calls = File.exist?(File.join(@top, "calls")) ? read("calls").lines(chomp: true) : []
-  def packages = read("tool/packages").lines.map { |l| l.sub(/#.*/, "").strip }.reject(&:empty?)
 
-  def test_elsewhere_it_prints_the_list_and_goes_on
-    _, err, status = bootstrap
+  # What each group holds: name => [target patterns, packages].
+  def groups
+    read("tool/packages").gsub(/ *#.*/, "").split(/^(?=\[)/).drop(1).to_h do |text|
+      heading, *packages = text.split("\n").reject(&:empty?)
+      [heading[/\[(.*)\]/, 1], [heading.split.drop(1), packages]]
+    end
+  end
+
+  def packages(*names) = groups.values_at(*names).flat_map(&:last).uniq
+  def all_packages = packages(*groups.keys)
+
+  # What it installs where nothing is there.
+  def installed(*arguments)
+    debian(installed: [])
+    _, err, status = bootstrap(*arguments)
     assert status.success?, err
-    assert_match(/not a Debian system/, err)
+    calls.grep(/apt-get install/).last.split.drop(4)
+  end
+
+  def test_elsewhere_it_says_what_is_supported_prints_the_list_and_goes_on
+    _, err, status = bootstrap("--with", "servers")
+    assert status.success?, err
+    assert_match(/not a Debian system: nothing is installed/, err)
+    assert_match(/Linux with glibc is supported, other systems are untested/, err)
     assert_includes err, "libjemalloc-dev"
+    assert_includes err, "wrk"
+    refute_includes err, "shellcheck"
     assert_equal ["configure "], calls
+  end
+
+  def test_the_groups
+    assert_equal %w[benchmarks build docs gems package profiling servers tests], groups.keys.sort
+    assert_empty(all_packages.reject { |name| name.match?(/\A[a-z0-9.+-]+\z/) })
+    targets = File.read("#{TOP}/Makefile.in").scan(/^([a-z-]+):/).flatten
+    targets += File.read("#{TOP}/tool/builds").scan(/^[a-z]+/)
+    patterns = groups.values.flat_map(&:first)
+    assert_empty(patterns.reject { |pattern| targets.any? { |target| File.fnmatch(pattern, target) } })
+  end
+
+  def test_it_installs_what_building_needs_and_what_is_asked_for
+    skip "needs root" unless Process.uid.zero?
+    missing = ->(*names) { packages("build", *names).sort - %w[ruby rustc] }
+    assert_equal missing[], installed
+    assert_equal missing["tests", "servers"], installed("--with", "tests,servers")
+    assert_equal missing["docs", "gems"], installed("--with=docs", "--with", "gems")
+    assert_equal missing[*groups.keys], installed("--with", "all")
+  end
+
+  def test_a_target_brings_its_groups
+    skip "needs root" unless Process.uid.zero?
+    assert_includes installed("check"), "libcmocka-dev"
+    assert_equal "making check", calls.last
+    everything_check_wants = packages("build", "tests", "gems", "package", "benchmarks",
+                                      "servers").sort - %w[ruby rustc]
+    assert_equal everything_check_wants, installed("check")
+    assert_equal packages("build", "benchmarks").sort - %w[ruby rustc], installed("benchmark")
+    both = packages("build", "benchmarks", "profiling").sort - %w[ruby rustc]
+    assert_equal both, installed("benchmark", "--with", "profiling")
+    assert_includes installed("soak", "deb"), "debhelper"
+  end
+
+  def test_unknown_groups_are_refused_with_those_that_there_are
+    refute_tool(/no such group of packages: nonsense; there are build, tests, gems, .*, docs and all/,
+                "bootstrap", "--with", "tests,nonsense", env: { "PATH" => @bin })
+    refute_tool(/no such group of packages: tes/, "bootstrap", "--with", "tes", env: { "PATH" => @bin })
+    refute_tool(/--with takes groups/, "bootstrap", "--with", env: { "PATH" => @bin })
+    assert_empty calls
+  end
+
+  def test_help
+    out, _, status = bootstrap("--help")
+    assert status.success?
+    assert_match(/\AMakes a fresh machine ready.*--with tests,servers.*configure are given\.\n\z/m, out)
+    assert_empty calls
   end
 
   def test_on_debian_it_says_and_installs_what_is_missing
     skip "needs root" unless Process.uid.zero?
-    debian(installed: packages - %w[gperf bison])
+    debian(installed: all_packages - %w[gperf bison])
     _, err, status = bootstrap
     assert status.success?, err
     assert_match(/installing from Debian's packages: bison gperf$/, err)
-    assert_equal ["apt-get update", "apt-get install -y --no-install-recommends bison gperf", "configure "], calls
+    assert_equal ["apt-get update", "apt-get install -y --no-install-recommends bison gperf", "configure "],
+                 calls
   end
 
   def test_a_second_time_it_does_nothing_again
-    debian(installed: packages)
+    debian(installed: all_packages)
     2.times { assert bootstrap.last.success? }
     assert_equal ["configure "], calls
   end
 
   def test_arguments_go_to_configure_and_a_target_to_make
-    debian(installed: packages)
+    debian(installed: all_packages)
     _, err, status = bootstrap("check", "--", "--prefix=/opt/x", "--disable-yjit")
     assert status.success?, err
-    assert_equal ["configure --prefix=/opt/x --disable-yjit", "checking"], calls
+    assert_equal ["configure --prefix=/opt/x --disable-yjit", "making check"], calls
   end
 
   def test_a_ruby_that_is_not_packaged_will_do
-    debian(installed: packages - %w[ruby rustc])
+    debian(installed: all_packages - %w[ruby rustc])
     assert bootstrap.last.success?
     assert_equal ["configure "], calls
   end
 
-  def test_a_failure_of_apt_is_told_with_the_log
+  def test_a_failure_of_apt_is_reported_with_the_log
     skip "needs root" unless Process.uid.zero?
     debian(installed: [], apt: "echo E: no mirror; exit 100")
     _, err, status = bootstrap
@@ -87,8 +160,8 @@ class TestBootstrap < Minitest::Test
     assert_empty calls.grep(/configure/)
   end
 
-  def test_a_failure_of_configure_is_told
-    debian(installed: packages)
+  def test_a_failure_of_configure_is_reported
+    debian(installed: all_packages)
     File.chmod(0o755, write("configure", "#!/bin/sh\necho 'error: no compiler'; exit 77\n"))
     _, err, status = bootstrap
     refute status.success?

@@ -24,35 +24,53 @@ class TestCheck < Minitest::Test
   def test_reads_a_report_that_was_cut_off
     o = outcome("test-all", record("file=test/ruby/test_a.rb#class=TestA#testcase=test_x%3D1", "PASSED"),
                 record("file=test/ruby/test_a.rb#class=TestA#testcase=test_y", "SKIPPED"))
-    assert_equal({ "test/ruby/test_a.rb TestA test_x=1" => "passed", "test/ruby/test_a.rb TestA test_y" => "skipped" }, o.tests)
+    expected = { "test_x=1" => "passed", "test_y" => "skipped" }
+    assert_equal(expected.transform_keys { |test| "test/ruby/test_a.rb TestA #{test}" }, o.tests)
   end
 
   # What failed once and passed when tried again is reported as failed only.
   def test_a_test_that_passes_when_tried_again_has_passed
-    output = "Retrying...\n\n  1) Error:\nA#test_y:\nErrno::ENOENT\n\n  2) Failure:\nA::B#test_z [a.rb:3]:\nno\n\nFinished tests in 1.0s\n"
-    records = %w[A#testcase=test_x A#testcase=test_y A::B#testcase=test_z].map { |n| record("file=a.rb#class=#{n}", "FAILED") }
-    File.write(@report, records.join(",\n"))
-    o = report_outcome("test-all", @report, output, Struct.new(:success?).new(false))
-    assert_equal({ "a.rb A test_x" => "passed", "a.rb A test_y" => "failed", "a.rb A::B test_z" => "failed" }, o.tests)
+    output = <<~TEXT
+      Retrying...
+
+        1) Error:
+      A#test_y:
+      Errno::ENOENT
+
+        2) Failure:
+      A::B#test_z [a.rb:3]:
+      no
+
+      Finished tests in 1.0s
+    TEXT
+    names = %w[A#testcase=test_x A#testcase=test_y A::B#testcase=test_z]
+    File.write(@report, names.map { |name| record("file=a.rb#class=#{name}", "FAILED") }.join(",\n"))
+    o = report_outcome("test-all", @report, output, exit_status(false))
+    assert_equal({ "a.rb A test_x" => "passed", "a.rb A test_y" => "failed", "a.rb A::B test_z" => "failed" },
+                 o.tests)
     assert_equal ["passed when tried again: a.rb A test_x"], o.notes
   end
 
   def test_what_a_suite_cannot_try_again_is_tried_alone
     output = "Finished tests in 1.0s\n"
     names = %w[test_x test_y test_z=]
-    File.write(@report, names.map { |name| record("file=test/a.rb#class=A#testcase=#{name}", "FAILED") }.join(",\n"))
+    records = names.map { |name| record("file=test/a.rb#class=A#testcase=#{name}", "FAILED") }
+    File.write(@report, records.join(",\n"))
     first = report_outcome("test-all", @report, output, Struct.new(:success?).new(false), forgives: false)
     assert_equal %w[failed], first.tests.values.uniq
     asked = []
     define_singleton_method(:cruby_suite) do |_, _, _, arguments|
       asked << arguments
-      File.write(@report, record("file=test/a.rb#class=A#testcase=#{arguments[/test_\w/]}", arguments.include?("test_x") ? "PASSED" : "FAILED"))
+      File.write(@report,
+                 record("file=test/a.rb#class=A#testcase=#{arguments[/test_\w/]}",
+                        arguments.include?("test_x") ? "PASSED" : "FAILED"))
       [output, Struct.new(:success?).new(true), @report]
     end
     o = try_again(nil, first)
     assert_equal names.map { |name| "test/a.rb A #{name}" }.zip(%w[passed failed failed]).to_h, o.tests
     assert_equal ["passed when tried again: test/a.rb A test_x"], o.notes
-    assert_equal [%w[a.rb /test_x/], %w[a.rb /test_y/]], asked.map { |arguments| arguments.split.values_at(-3, -1) }
+    again = asked.map { |arguments| arguments.split.values_at(-3, -1) }
+    assert_equal [%w[a.rb /test_x/], %w[a.rb /test_y/]], again
   end
 
   def test_a_suite_that_died_without_a_failure_is_a_failure
@@ -64,14 +82,18 @@ class TestCheck < Minitest::Test
   def test_examples_that_pass_are_counted_and_those_that_fail_named
     path = "file=a_spec.rb#testcase=does it"
     File.write(@report, [record(path, "FAILED"), record(path, "FAILED")].join(",\n"))
-    o = report_outcome("test-spec", @report, "1 files, 4 examples, 9 expectations, 2 failures\n", Struct.new(:success?).new(false))
-    assert_equal({ "a_spec.rb does it" => "failed", "a_spec.rb does it (2)" => "failed", "examples" => "passed", "examples (2)" => "passed" }, o.tests)
+    output = "1 files, 4 examples, 9 expectations, 2 failures\n"
+    o = report_outcome("test-spec", @report, output, exit_status(false))
+    assert_equal({ "a_spec.rb does it" => "failed", "a_spec.rb does it (2)" => "failed",
+                   "examples" => "passed", "examples (2)" => "passed" }, o.tests)
   end
 
   def test_reads_what_btest_prints
-    output = "test_a.rb\n#1 test_a.rb:3 . 0.1\n#2 test_a.rb:3 warning: x\nF 0.1\n#3 test_b.rb:9 . 0.2\n\n#2 test_a.rb:3: \n no\nFAIL 1/3 tests failed\n"
-    assert_equal({ "test_a.rb line 3" => "passed", "test_a.rb line 3 (2)" => "failed", "test_b.rb line 9" => "passed" },
-                 btest_outcome(output, Struct.new(:success?).new(false)).tests)
+    output = "test_a.rb\n#1 test_a.rb:3 . 0.1\n#2 test_a.rb:3 warning: x\nF 0.1\n#3 test_b.rb:9 . 0.2\n\n" \
+             "#2 test_a.rb:3: \n no\nFAIL 1/3 tests failed\n"
+    expected = { "test_a.rb line 3" => "passed", "test_a.rb line 3 (2)" => "failed",
+                 "test_b.rb line 9" => "passed" }
+    assert_equal(expected, btest_outcome(output, exit_status(false)).tests)
   end
 
   def with_expected(failures, counts)
@@ -88,12 +110,19 @@ class TestCheck < Minitest::Test
   end
 
   def test_compares_with_what_is_expected
-    with_expected("all\ttest/a/a.rb A x\troot\nall\ttest/a/a.rb A y\tnetwork\nall\ttest/a/a.rb A gone\troot\n", "all test/a 3\nall test/b 2\n") do
-      o = Outcome.new({ "test/a/a.rb A x" => "failed", "test/a/a.rb A y" => "passed", "test/a/a.rb A z" => "failed" }, [])
+    reasons = { "x" => "root", "y" => "network", "gone" => "root" }
+    failures = reasons.map { |test, reason| "all\ttest/a/a.rb A #{test}\t#{reason}\n" }.join
+    with_expected(failures, "all test/a 3\nall test/b 2\n") do
+      tests = { "x" => "failed", "y" => "passed", "z" => "failed" }
+      o = Outcome.new(tests.transform_keys { |test| "test/a/a.rb A #{test}" }, [])
       lines = compare("all", o, false)
-      assert_equal ["expected failure: test/a/a.rb A x (root)", "newly passed: test/a/a.rb A y was expected to fail (network)", "FAILED: test/a/a.rb A z",
-                    "MISSING: test/b ran 0 tests, pristine runs 2", "MISSING: test/a/a.rb A gone, an expected failure, did not run"], lines
-      assert_equal({ "test/a/a.rb A x" => "skipped", "test/a/a.rb A y" => "passed", "test/a/a.rb A z" => "failed", "test/b missing" => "failed" }, o.tests)
+      assert_equal ["expected failure: test/a/a.rb A x (root)",
+                    "newly passed: test/a/a.rb A y was expected to fail (network)",
+                    "FAILED: test/a/a.rb A z",
+                    "MISSING: test/b ran 0 tests, pristine runs 2",
+                    "MISSING: test/a/a.rb A gone, an expected failure, did not run"], lines
+      assert_equal({ "test/a/a.rb A x" => "skipped", "test/a/a.rb A y" => "passed",
+                     "test/a/a.rb A z" => "failed", "test/b missing" => "failed" }, o.tests)
     end
   end
 
@@ -101,12 +130,14 @@ class TestCheck < Minitest::Test
   def test_failures_that_come_and_go
     with_expected("spec\ta.rb A x\tsometimes: network\nspec\ta.rb A y\troot\n", "") do
       failed = Outcome.new({ "a.rb A x" => "failed", "a.rb A y" => "failed", "examples" => "passed" }, [])
-      assert_equal ["expected failure: a.rb A x (sometimes: network)", "expected failure: a.rb A y (root)"], compare("spec", failed, false)
-      assert_empty compare("spec", Outcome.new({ "a.rb A x" => "passed", "a.rb A y" => "failed" }, []), false).grep(/A x/)
+      assert_equal ["expected failure: a.rb A x (sometimes: network)", "expected failure: a.rb A y (root)"],
+                   compare("spec", failed, false)
+      assert_empty compare("spec", Outcome.new({ "a.rb A x" => "passed", "a.rb A y" => "failed" }, []),
+                           false).grep(/A x/)
       passed = { "a.rb A y" => "failed", "examples" => "passed" }
       assert_equal ["expected failure: a.rb A y (root)"], compare("spec", Outcome.new(passed.dup, []), false)
 
-      write_baseline({ "spec" => Outcome.new(passed, []) }, nil)
+      write_baseline({ "spec" => Outcome.new(passed, []) })
       assert_equal({ "a.rb A x" => "sometimes: network", "a.rb A y" => "root" }, expected_failures["spec"])
     end
   end
@@ -116,21 +147,24 @@ class TestCheck < Minitest::Test
     with_expected("all\ttest/a.rb A x\troot\n", "") do
       File.write(File.join(@dir, "failures-alignoff"), "# comment\nall\ttest/a.rb A y\tno compaction\n")
       failed = { "test/a.rb A x" => "failed", "test/a.rb A y" => "failed" }
-      assert_equal ["expected failure: test/a.rb A x (root)", "expected failure: test/a.rb A y (no compaction)"],
-                   compare("all", Outcome.new(failed.dup, []), false, "alignoff")
-      assert_equal ["expected failure: test/a.rb A x (root)", "FAILED: test/a.rb A y"], compare("all", Outcome.new(failed.dup, []), false, "cow")
+      both = ["expected failure: test/a.rb A x (root)", "expected failure: test/a.rb A y (no compaction)"]
+      assert_equal both, compare("all", Outcome.new(failed.dup, []), false, "alignoff")
+      assert_equal ["expected failure: test/a.rb A x (root)", "FAILED: test/a.rb A y"],
+                   compare("all", Outcome.new(failed.dup, []), false, "cow")
     end
   end
 
   def test_counts_leave_out_classes_that_several_files_have
     with_expected("", "all test/a 3\nall test/b 100\nall test/c 2\n") do
       File.write(File.join(@dir, "shared"), "# comment\nShared\n")
-      tests = %w[a/a.rb\ A\ x a/a.rb\ A\ y a/b.rb\ Shared\ z c/a.rb\ C\ x] + (1..97).map { |i| "b/b.rb B t#{i}" }
+      tests = ["a/a.rb A x", "a/a.rb A y", "a/b.rb Shared z", "c/a.rb C x"]
+      tests += (1..97).map { |i| "b/b.rb B t#{i}" }
       o = Outcome.new(tests.to_h { |test| ["test/#{test}", "passed"] }, [])
       # one may be missing, or 2 %
       assert_equal ["MISSING: test/b ran 97 tests, pristine runs 100"], compare("all", o, false)
     end
-    assert_equal ["Shared"], shared_classes({ "a Shared x" => "", "b Shared x" => "", "a A x" => "", "a A y" => "" })
+    assert_equal ["Shared"],
+                 shared_classes({ "a Shared x" => "", "b Shared x" => "", "a A x" => "", "a A y" => "" })
   end
 
   def exit_status(fine) = Struct.new(:success?).new(fine)
@@ -140,16 +174,20 @@ class TestCheck < Minitest::Test
     o = gems_outcome(rows, "oj 3 source:  1 passed\n    FAILED: T#x: failed on ours\n", exit_status(false))
     assert_equal({ "oj 3 source installs" => "passed", "oj 3 source T#x" => "failed" }, o.tests)
     assert_equal ["FAILED: T#x: failed on ours"], o.notes
-    assert_equal({ "gems as a whole" => "failed" }, gems_outcome({}, "check-gems: error: no list\n", exit_status(false)).tests)
+    assert_equal({ "gems as a whole" => "failed" },
+                 gems_outcome({}, "check-gems: error: no list\n", exit_status(false)).tests)
   end
 
   def test_servers_that_were_started
-    o = servers_outcome(%w[curve-rack-puma-cow-1], "skipped: rack: puma, warmup, glibc, stock: no gem: x\n[round 1]\n", exit_status(true))
-    assert_equal({ "curve-rack-puma-cow-1" => "passed", "rack: puma, warmup, glibc, stock" => "skipped" }, o.tests)
+    output = "skipped: rack: puma, warmup, glibc, stock: no gem: x\n[round 1]\n"
+    o = servers_outcome(%w[curve-rack-puma-cow-1], output, exit_status(true))
+    expected = { "curve-rack-puma-cow-1" => "passed", "rack: puma, warmup, glibc, stock" => "skipped" }
+    assert_equal(expected, o.tests)
     assert_equal ["skipped: rack: puma, warmup, glibc, stock: no gem: x"], o.notes
     o = servers_outcome([], "failed: rack: puma, warmup, glibc, cow: 3 errors\n", exit_status(false))
     assert_equal({ "rack: puma, warmup, glibc, cow" => "failed" }, o.tests)
-    assert_equal({ "servers as a whole" => "failed" }, servers_outcome([], "benchmark/run-servers: no wrk\n", exit_status(false)).tests)
+    assert_equal({ "servers as a whole" => "failed" },
+                 servers_outcome([], "benchmark/run-servers: no wrk\n", exit_status(false)).tests)
   end
 
   def test_stages_run_beside_each_other_where_they_leave_a_processor_idle

@@ -47,11 +47,13 @@ class TestCheckGems < Minitest::Test
     end
     File.write("#{source}/#{name}.gemspec", <<~SPEC)
       Gem::Specification.new do |s|
-        s.name = "#{name}"; s.version = "#{version}"; s.summary = "a test"; s.authors = ["us"]; s.license = "MIT"; s.homepage = "http://localhost"
+        s.name, s.version, s.summary, s.authors = "#{name}", "#{version}", "a test", ["us"]
+        s.license, s.homepage = "MIT", "http://localhost"
         s.files = #{files.keys.inspect}
       end
     SPEC
-    output, status = Open3.capture2e("gem", "build", "#{name}.gemspec", "--output", "#{@dir}/cache/#{name}-#{version}.gem", chdir: source)
+    output, status = Open3.capture2e("gem", "build", "#{name}.gemspec", "--output",
+                                     "#{@dir}/cache/#{name}-#{version}.gem", chdir: source)
     assert status.success?, output
   end
 
@@ -69,7 +71,8 @@ class TestCheckGems < Minitest::Test
   end
 
   def test_reads_the_list
-    list "# comment", "", "a 1.0 source,compiled ours compiled --x --y # more", "b 2.0.pre source test/**/*_test.rb -"
+    list "# comment", "", "a 1.0 source,compiled ours compiled --x --y # more",
+         "b 2.0.pre source test/**/*_test.rb -"
     a, b = read_list(File.join(@gems, "list"))
     assert_equal ["a", "1.0", %w[source compiled], "ours", %w[compiled], %w[--x --y]], a.to_a
     assert_equal [[], []], [b.quick, b.arguments]
@@ -77,10 +80,14 @@ class TestCheckGems < Minitest::Test
 
   def test_our_own_list_has_tests_for_each
     entries = read_list(File.expand_path("../gems/list", __dir__))
-    entries.each { |entry| assert_path_exists File.expand_path("../gems/#{entry.name}.rb", __dir__) if entry.tests == "ours" }
-    needed = %w[bigdecimal json nokogiri sqlite3 msgpack oj bcrypt ffi nio4r puma racc bootsnap google-protobuf]
+    entries.select { |entry| entry.tests == "ours" }.each do |entry|
+      assert_path_exists File.expand_path("../gems/#{entry.name}.rb", __dir__)
+    end
+    needed = %w[bigdecimal json nokogiri sqlite3 msgpack oj bcrypt ffi nio4r puma racc bootsnap
+                google-protobuf]
     assert_empty needed - entries.map(&:name)
-    assert_equal %w[ffi google-protobuf nokogiri sqlite3], entries.select { |e| e.forms.include?("compiled") }.map(&:name).sort
+    compiled = entries.select { |entry| entry.forms.include?("compiled") }
+    assert_equal %w[ffi google-protobuf nokogiri sqlite3], compiled.map(&:name).sort
   end
 
   def test_mistakes
@@ -105,11 +112,14 @@ class TestCheckGems < Minitest::Test
     assert_equal "a 1.0 compiled\n", check("--list", "--quick").first
   end
 
+  # Tests T#a, T#b and so on, with their results.
+  def tests_of(names, results) = names.chars.map { |name| "T##{name}" }.zip(results).to_h
+
   def test_compares_name_by_name
-    stock = Outcome.new({ "T#a" => "passed", "T#b" => "passed", "T#c" => "failed", "T#d" => "skipped", "T#e" => "passed" }, [])
-    cow = Outcome.new({ "T#a" => "passed", "T#b" => "failed", "T#c" => "passed", "T#d" => "failed", "T#f" => "failed" }, [])
+    stock = Outcome.new(tests_of("abcde", %w[passed passed failed skipped passed]), [])
+    cow = Outcome.new(tests_of("abcdf", %w[passed failed passed failed failed]), [])
     row = Row.new("x").compare(stock, cow)
-    assert_equal({ "T#a" => "passed", "T#b" => "failed", "T#c" => "skipped", "T#d" => "skipped", "T#e" => "failed", "T#f" => "skipped" }, row.outcomes)
+    assert_equal(tests_of("abcdef", %w[passed failed skipped skipped failed skipped]), row.outcomes)
     assert_includes row.notes, "FAILED: T#e: missing on ours, passes on pristine"
     assert_includes row.notes, "skipped: T#c: failed on pristine, passed on ours"
   end
@@ -118,7 +128,8 @@ class TestCheckGems < Minitest::Test
     crash = Outcome.new({}, ["[BUG] no"])
     good = Outcome.new({ "T#a" => "passed" }, [])
     assert_equal "failed", Row.new("x").compare(good, crash).outcomes["T#a"]
-    assert_equal({ "T#a" => "skipped", "as a whole" => "skipped" }, Row.new("x").compare(crash, good).outcomes)
+    assert_equal({ "T#a" => "skipped", "as a whole" => "skipped" },
+                 Row.new("x").compare(crash, good).outcomes)
     # All its tests passed, and then it died.
     row = Row.new("x").compare(good, Outcome.new({ "T#a" => "passed" }, ["[BUG] late"]))
     assert_equal "failed", row.outcomes["as a whole"]
@@ -134,7 +145,8 @@ class TestCheckGems < Minitest::Test
     assert_match(/^cowtest 1\.0 built for pristine: +1 passed/, out)
     assert_equal "3 passed, 0 failed, 2 skipped\n", out.lines.last
     results = JSON.parse(File.read("#{@dir}/out/results.json"))
-    assert_equal({ "stock" => "passed", "cow" => "passed" }, results["cowtest 1.0 source"]["tests"]["TestGem#test_value"])
+    assert_equal({ "stock" => "passed", "cow" => "passed" },
+                 results["cowtest 1.0 source"]["tests"]["TestGem#test_value"])
     assert_includes File.read("#{@dir}/out/table.md"), "| cowtest 1.0 | source | 2 | 0 | 1 |\n"
   end
 
@@ -160,7 +172,15 @@ class TestCheckGems < Minitest::Test
   end
 
   def test_tests_that_a_gem_ships
-    make_gem(files: { "test/test_own.rb" => "$LOAD_PATH.unshift #{MINITEST.dump}\nrequire 'minitest/autorun'; require 'cowtest'\nclass TestOwn < Minitest::Test\n  def test_it = assert_equal(42, CowTest::VALUE)\nend\n" })
+    make_gem(files: { "test/test_own.rb" => <<~RUBY })
+      $LOAD_PATH.unshift #{MINITEST.dump}
+      require "minitest/autorun"
+      require "cowtest"
+
+      class TestOwn < Minitest::Test
+        def test_it = assert_equal(42, CowTest::VALUE)
+      end
+    RUBY
     list "cowtest 1.0 source test/test_*.rb -"
     out, err, = check
     assert_match(/^cowtest 1\.0 source: +2 passed, 0 failed/, out, err)

@@ -8,10 +8,11 @@ class TestConfigure < Minitest::Test
 
   def setup
     super
-    %w[configure Makefile.in upstream.pin configure.ac].each { |name| FileUtils.cp(File.join(TOP, name), @top) }
+    take("configure", "Makefile.in", "upstream.pin", "configure.ac")
   end
 
-  def configure(*arguments) = Open3.capture3("./configure", "--disable-yjit", "--without-jemalloc", *arguments, chdir: @top)
+  def configure(*arguments) = Open3.capture3("./configure", "--disable-yjit", "--without-jemalloc",
+                                             *arguments, chdir: @top)
 
   def given(*arguments)
     _, err, status = configure(*arguments)
@@ -25,15 +26,18 @@ class TestConfigure < Minitest::Test
   end
 
   def test_a_locator_and_a_page_size_become_definitions
-    assert_match(/'XCFLAGS= -DLOCATE_BY=LOCATE_ALIGNOFF -DHEAP_PAGE_ALIGN_LOG=15'/, given("--with-mark-locator=alignoff", "--with-heap-page-size=32"))
+    assert_match(/'XCFLAGS= -DLOCATE_BY=LOCATE_ALIGNOFF -DHEAP_PAGE_ALIGN_LOG=15'/,
+                 given("--with-mark-locator=alignoff", "--with-heap-page-size=32"))
     refute_match(/mark-locator|heap-page-size/, read("build/config.args"))
   end
 
   def test_what_cannot_be_is_refused_by_name
     { "--with-mark-locator=hash" => /hash: it is arena, alignoff, binary, linear or header/,
-      "--without-mark-locator" => /no: it is arena/, "--with-mark-locator" => /yes: it is arena/, "--with-mark-locator=" => /: it is arena/,
-      "--with-heap-page-size=24" => /24: it is 16, 32 or 64/, "--with-heap-page-size=8" => /8: it is 16/, "--with-heap-page-size=16384" => /16384: it is 16/,
-      "--with-heap-page-size=64K" => /64K: it is 16/, "--with-heap-page-size=-1" => /-1: it is 16/ }.each do |argument, message|
+      "--without-mark-locator" => /no: it is arena/, "--with-mark-locator" => /yes: it is arena/,
+      "--with-mark-locator=" => /: it is arena/, "--with-mark-locator=arena alignoff" => /: it is arena/,
+      "--with-heap-page-size=24" => /24: it is 16, 32 or 64/, "--with-heap-page-size=8" => /8: it is 16/,
+      "--with-heap-page-size=16384" => /16384: it is 16/, "--with-heap-page-size=64K" => /64K: it is 16/,
+      "--with-heap-page-size=-1" => /-1: it is 16/ }.each do |argument, message|
       _, err, status = configure(argument)
       refute status.success?, argument
       assert_match message, err

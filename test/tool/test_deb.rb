@@ -2,7 +2,7 @@
 
 require_relative "helper"
 
-# What tool/deb refuses, and what it packs: control files and recipe. The package
+# What tool/deb refuses, and what it packs: packaging/debian and the recipe. The package
 # itself is tried by test/package.
 class TestDebTool < Minitest::Test
   include ToolTest
@@ -11,25 +11,38 @@ class TestDebTool < Minitest::Test
 
   def test_refuses_without_a_configuration_or_a_source
     refute_tool(/usage/, "deb", "x")
-    skip "needs dpkg-dev" unless system("command -v dpkg-shlibdeps >/dev/null")
+    skip "needs debhelper" unless system("command -v dh >/dev/null")
     refute_tool(/run tool\/bootstrap/, "deb")
     write("build/config.args", "")
     refute_tool(/run make cow first/, "deb")
   end
 
-  def test_the_scripts_of_the_package_are_sound
-    %w[postinst prerm postrm].each do |script|
-      text = File.read("#{PACKAGING}/deb/#{script}")
-      assert_match(/\A#!\/bin\/sh\n/, text)
-      output, status = Open3.capture2e("sh", "-n", stdin_data: text)
-      assert status.success?, "#{script}: #{output}"
-    end
+  # That removing keeps what was installed beside it and purging does not, and that both are
+  # about the prefix that the package is built for.
+  def test_what_the_package_says_of_its_prefix
+    debian = File.join(PACKAGING, "debian")
+    output, status = Open3.capture2e("sh", "-n", stdin_data: File.read("#{debian}/cowruby.postrm"))
+    assert status.success?, output
+    purging = %r{if \[ "\$1" = purge \]; then\n +rm -rf /opt/cowruby$}
+    assert_match(purging, File.read("#{debian}/cowruby.postrm"))
+    command = %r{^Link: /usr/bin/cowruby\nAlternative: /opt/cowruby/bin/ruby$}
+    assert_match(command, File.read("#{debian}/cowruby.alternatives"))
+    assert_includes File.read("#{ToolTest::TOP}/tool/deb"), "--prefix=/opt/cowruby"
   end
 
-  def test_the_control_file_has_what_tool_deb_fills_in
-    names = File.read("#{PACKAGING}/deb/control").scan(/@([A-Z]+)@/).flatten
-    assert_equal %w[ARCHITECTURE DEPENDS SIZE VERSION], names.sort
-    names.each { |name| assert_includes File.read("#{ToolTest::TOP}/tool/deb"), "@#{name}@" }
+  def test_tool_deb_fills_in_all_that_is_left_open
+    left_open = Dir["#{PACKAGING}/debian/*"].select { |file| File.file?(file) }
+                                            .flat_map { |file| File.read(file).scan(/@[A-Z_]+@/) }.uniq
+    assert_equal %w[@BSD@ @COPYING@ @DATE@ @RUBY_COPYRIGHT@ @RUBY_VERSION@ @VERSION@], left_open.sort
+    left_open.each { |name| assert_includes File.read("#{ToolTest::TOP}/tool/deb"), name }
+  end
+
+  # An override without its reason cannot be judged.
+  def test_each_lintian_override_has_a_reason
+    text = File.read("#{PACKAGING}/debian/cowruby.lintian-overrides")
+    blocks = text.scan(/((?:^#.*\n)*)((?:^cowruby: .*\n)+)/)
+    assert_operator blocks.size, :>, 4
+    assert_empty(blocks.select { |reason, _| reason.empty? })
   end
 
   def test_the_recipe_copies_what_dist_packs_and_names_its_base

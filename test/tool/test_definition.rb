@@ -17,7 +17,8 @@ class TestDefinition < Minitest::Test
   def test_writes_a_definition_of_the_tarball_that_is_there
     tool!("definition", "--base", "file:///some/where/")
     sum = Digest::SHA256.hexdigest("a tarball")
-    assert_includes read("build/dist/#{NAME}"), %(install_package "#{NAME}" "file:///some/where/#{NAME}.tar.gz##{sum}" standard\n)
+    assert_includes read("build/dist/#{NAME}"),
+                    %(install_package "#{NAME}" "file:///some/where/#{NAME}.tar.gz##{sum}" standard\n)
     refute_match(/@[A-Z]/, read("build/dist/#{NAME}"))
     _, status = Open3.capture2e("bash", "-n", "#{@top}/build/dist/#{NAME}")
     assert status.success?

@@ -126,9 +126,9 @@ class TestDocs < Minitest::Test
   def targets
     @targets ||= begin
       makefile = text("Makefile.in").gsub("\\\n", " ")
-      locators = makefile[/^locators = (.*)$/, 1].to_s.split
+      builds = text("tool/builds").lines.grep_v(/\A#/).map { |line| line.split.first }
       makefile.scan(/^([a-z][\w -]*):(?!=)/).flat_map { |(names)| names.split } +
-        makefile[/^\.PHONY: (.*)$/, 1].split.grep_v(/\$/) + locators
+        makefile[/^\.PHONY: (.*)$/, 1].split.grep_v(/\$/) + builds + builds.map { |kind| "which-#{kind}" }
     end
   end
 

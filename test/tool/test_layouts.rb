@@ -7,12 +7,17 @@ class TestLayouts < Minitest::Test
   include ToolTest
 
   FUNCTIONS = %w[first second third fourth].freeze
-  MAIN = "int puts(const char *); char *getenv(const char *); int main(void) { puts(getenv(\"RUBYLIB\")); return 0; }"
+  MAIN = <<~'C'
+    int puts(const char *);
+    char *getenv(const char *);
+    int main(void) { puts(getenv("RUBYLIB")); return 0; }
+  C
 
   def build
     objects = File.join(@top, "build/small/obj")
     FileUtils.mkdir_p(File.join(objects, ".ext/some-arch"))
-    sources = FUNCTIONS.to_h { |name| [name, "void #{name}(void) {}"] }.merge("main" => MAIN, "dmyext" => "void Init_ext(void) {}")
+    sources = FUNCTIONS.to_h { |name| [name, "void #{name}(void) {}"] }
+    sources.update("main" => MAIN, "dmyext" => "void Init_ext(void) {}")
     sources.each { |name, text| write("build/small/obj/#{name}.c", text) }
     write("build/small/obj/Makefile", <<~MAKE)
       LIBRUBYARG_STATIC = -L. -lruby-static
@@ -22,7 +27,8 @@ class TestLayouts < Minitest::Test
       libruby-static.a: #{FUNCTIONS.map { |name| "#{name}.o" }.join(" ")} dmyext.o
       \tar qc $@ $^
     MAKE
-    _, status = Open3.capture2e("make", "PROGRAM=ruby", "LIBRUBYARG=-L. -lruby-static", "ruby", chdir: objects)
+    _, status = Open3.capture2e("make", "PROGRAM=ruby", "LIBRUBYARG=-L. -lruby-static", "ruby",
+                                chdir: objects)
     assert_predicate status, :success?
   end
 

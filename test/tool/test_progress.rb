@@ -6,7 +6,8 @@ class TestProgress < Minitest::Test
   include ToolTest
 
   def test_keeps_the_whole_output_and_tells_steps
-    _, err, status = tool("progress", "#{@dir}/log", "work", "--", "sh", "-c", "echo compiling a; echo compiling b >&2; echo other")
+    _, err, status = tool("progress", "#{@dir}/log", "work", "--", "sh", "-c",
+                          "echo compiling a; echo compiling b >&2; echo other")
     assert status.success?
     assert_equal ["compiling a", "compiling b", "other"], File.readlines("#{@dir}/log", chomp: true).drop(1)
     assert_match(/work: done, 2 steps$/, err)

@@ -19,7 +19,8 @@ class TestSource < Minitest::Test
 
   def test_a_named_tarball_with_another_checksum
     other = make_tarball("3.4.4")
-    refute_tool(/SHA-256 \h{64}, which upstream.pin does not list for 3.4.5; fetch it again/, "fetch-source", "--source", other)
+    refute_tool(/SHA-256 \h{64}, which upstream.pin does not list for 3.4.5; fetch it again/, "fetch-source",
+                "--source", other)
   end
 
   def test_a_named_directory
@@ -27,7 +28,8 @@ class TestSource < Minitest::Test
   end
 
   def test_a_named_directory_of_another_version
-    refute_tool(/is CRuby 3.3.9, the patches are for 3.4.5; name/, "fetch-source", "--source", make_source("3.3.9"))
+    refute_tool(/is CRuby 3.3.9, the patches are for 3.4.5; name/, "fetch-source", "--source",
+                make_source("3.3.9"))
   end
 
   def test_a_named_directory_that_is_no_source
@@ -60,7 +62,8 @@ class TestSource < Minitest::Test
   end
 
   def test_fetches_from_the_release_site
-    pin(debian_path: "pool/none.tar.gz", release_url: "file://#{@tarball}", release_sha256: Digest::SHA256.file(@tarball).hexdigest)
+    pin(debian_path: "pool/none.tar.gz", release_url: "file://#{@tarball}",
+        release_sha256: Digest::SHA256.file(@tarball).hexdigest)
     skip "needs curl" unless system("curl --version >/dev/null 2>&1")
     out = tool!("fetch-source", env: { "PATH" => path_without("apt-get") })
     assert_equal "#{cache}/release.tar.gz\n", out
@@ -70,19 +73,21 @@ class TestSource < Minitest::Test
   def test_a_fetched_tarball_with_a_wrong_checksum_is_not_kept
     skip "needs curl" unless system("curl --version >/dev/null 2>&1")
     pin(release_url: "file://#{make_tarball("3.4.4")}")
-    refute_tool(/fetched source of CRuby 3.4.5 has a wrong checksum; nothing was kept/, "fetch-source", env: { "PATH" => path_without("apt-get") })
+    refute_tool(/fetched source of CRuby 3.4.5 has a wrong checksum; nothing was kept/, "fetch-source",
+                env: { "PATH" => path_without("apt-get") })
     assert_empty Dir.children(cache)
   end
 
   def test_no_network
-    refute_tool(/could not be fetched \(no network\?\); put debian.tar.gz or release.tar.gz into a directory/, "fetch-source",
-                env: { "PATH" => path_without("apt-get") })
+    refute_tool(/could not be fetched \(no network\?\); put debian.tar.gz or release.tar.gz into/,
+                "fetch-source", env: { "PATH" => path_without("apt-get") })
     assert_empty Dir.children(cache)
   end
 
   def test_no_space
     pin(unpacked_kb: 10**12)
-    refute_tool(/not enough space in .*MB needed; make room there/, "unpack-source", "#{@dir}/out", "--source", @tarball)
+    refute_tool(/not enough space in .*MB needed; make room there/, "unpack-source", "#{@dir}/out",
+                "--source", @tarball)
     refute File.exist?("#{@dir}/out")
   end
 

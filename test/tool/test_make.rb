@@ -1,0 +1,67 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+
+# The Makefile that configure writes: what clean removes, and where arguments go.
+class TestMake < Minitest::Test
+  include ToolTest
+
+  def setup
+    super
+    take("configure", "configure.ac", "Makefile.in", "upstream.pin")
+    command = %w[./configure --disable-yjit --without-jemalloc --disable-ccache]
+    output, status = Open3.capture2e(*command, chdir: @top)
+    assert status.success?, output
+  end
+
+  def make(*arguments)
+    output, status = Open3.capture2e(UNSET, "make", *arguments, chdir: @top)
+    assert status.success?, output
+    output
+  end
+
+  NAMES = %w[MAKEFLAGS MFLAGS MAKELEVEL ARGS CHECK BENCHMARK GEMS SOAK SERIES DEFINITION REV].freeze
+  UNSET = NAMES.to_h { |name| [name, nil] }.freeze
+
+  def kinds = File.readlines("#{TOP}/tool/builds").grep_v(/^#/).map { |line| line[/\A\S+/] }
+
+  def test_clean_removes_all_that_is_built_and_keeps_the_rest
+    made = kinds + %w[apps benchmark check deb dist gems rubies series soak scratch.Ab12]
+    kept = %w[tree cache ccache]
+    (made + kept).each { |name| write("build/#{name}/file", "") }
+    write("build/cow.log", "")
+    make("clean")
+    assert_equal (kept + %w[config.args]).sort, Dir.children("#{@top}/build").sort
+    kept.each { |name| assert_path_exists "#{@top}/build/#{name}/file" }
+  end
+
+  # Whatever our tools make directly below build/ is known to clean.
+  def test_clean_knows_what_the_tools_make
+    files = Dir["#{TOP}/Makefile.in", "#{TOP}/tool/*", "#{TOP}/benchmark/*", "#{TOP}/benchmark/lib/**/*.rb"]
+    texts = files.select { |file| File.file?(file) }.map { |file| File.read(file) }
+    directory = %r{(?<![\w-])build/([a-z-]+)(?![a-z./-]*\.(?:log|args))}
+    named = texts.flat_map { |text| text.scan(directory) }.flatten.uniq
+    removed = make("-n", "clean").scan(%r{build/([a-z-]+)}).flatten
+    assert_empty named - removed - %w[tree cache ccache conftest no-gems]
+  end
+
+  def test_each_kind_of_build_has_a_target
+    kinds.each { |kind| assert_match(%r{tool/build #{kind}\b}, make("-n", kind)) }
+  end
+
+  OLD_NAMES = {
+    "CHECK" => %w[check check-quick check-c check-asan check-baseline],
+    "BENCHMARK" => %w[benchmark benchmark-quick benchmark-servers],
+    "SERIES" => %w[check-series], "GEMS" => %w[check-gems], "SOAK" => %w[soak], "DEFINITION" => %w[definition]
+  }.freeze
+
+  def test_one_variable_for_arguments_and_the_older_names
+    OLD_NAMES.each do |old, targets|
+      targets.product(["ARGS", old]).each do |target, name|
+        assert_match(/ --one two$/, make("-n", target, "#{name}=--one two"), "#{target} #{name}")
+      end
+    end
+    assert_match(/ --strict$/, make("-n", "lint", "ARGS=--strict"))
+    assert_match(%r{tool/range-diff HEAD~2$}, make("-n", "range-diff", "REV=HEAD~2"))
+  end
+end
