@@ -39,6 +39,7 @@ turn = lambda do
 end
 first, = turn.call
 turns = Array.new(forks) { turn.call }
-Workload.result(collection: collection, first: first, fork: middle(turns.map(&:first)), end: middle(turns.map { |turn| turn[1] }),
+Workload.result(collection: collection, first: first, fork: middle(turns.map(&:first)),
+                end: middle(turns.map { |turn| turn[1] }),
                 bytes: middle(turns.map(&:last)))
 kept.size # still needed

@@ -1,11 +1,13 @@
 # frozen_string_literal: true
 
 require_relative "helper"
-%w[server_matrix server_report server_run wrk].each { |name| BenchmarkTest.load("lib/#{name}") }
+%w[matrix server_report server_run wrk].each { |name| BenchmarkTest.load("lib/servers/#{name}") }
 require "json"
 require "yaml"
 
 class TestServerMatrix < Minitest::Test
+  include BenchmarkTest
+
   def test_the_whole_is_the_product_of_the_axes
     whole = ServerMatrix.product
     assert_equal ServerMatrix::AXES.values.map(&:size).reduce(:*), whole.size
@@ -16,8 +18,11 @@ class TestServerMatrix < Minitest::Test
     chosen = ServerMatrix.chosen
     assert_empty chosen - ServerMatrix.product
     assert_equal chosen.uniq, chosen
-    assert_equal App::NAMES.product(Server.all.map(&:title)).sort, chosen.map { |setting| [setting.app, setting.server] }.uniq.sort
-    ServerMatrix::AXES.each { |axis, values| assert_equal values.sort_by(&:to_s), chosen.map(&axis).uniq.sort_by(&:to_s), axis.to_s }
+    pairs = chosen.map { |setting| [setting.app, setting.server] }.uniq
+    assert_equal App::NAMES.product(Server.all.map(&:title)).sort, pairs.sort
+    ServerMatrix::AXES.each do |axis, values|
+      assert_equal values.sort_by(&:to_s), chosen.map(&axis).uniq.sort_by(&:to_s), axis.to_s
+    end
   end
 
   def test_quick_has_every_server
@@ -27,16 +32,21 @@ class TestServerMatrix < Minitest::Test
 
   def test_named_axes_leave_the_others_as_usual
     settings = ServerMatrix.only(server: %w[puma unicorn], yjit: [false])
-    assert_equal ["curve-rails-puma-warmup-glibc-interpreter", "curve-rails-unicorn-warmup-glibc-interpreter"], settings.map(&:id)
+    ids = %w[puma unicorn].map { |server| "curve-rails-#{server}-warmup-glibc-interpreter" }
+    assert_equal ids, settings.map(&:id)
   end
 end
 
 class TestWrk < Minitest::Test
-  LINE = { answered: 100, failed: 0, status: "", connect: 0, read: 0, write: 0, timeout: 0, microseconds: 2_000_000, bytes: 5, p50: 1.5, p99: 20.25 }.freeze
+  include BenchmarkTest
+
+  LINE = { answered: 100, failed: 0, status: "", connect: 0, read: 0, write: 0, timeout: 0,
+           microseconds: 2_000_000, bytes: 5, p50: 1.5, p99: 20.25 }.freeze
 
   def test_figures
     result = Wrk.parse(JSON.generate(LINE), 100)
-    assert_equal [100, 0, 50.0, 1.5, 20.25, ""], [result.requests, result.errors, result.rate, result.p50, result.p99, result.complaint]
+    assert_equal [100, 0, 50.0, 1.5, 20.25, ""],
+                 [result.requests, result.errors, result.rate, result.p50, result.p99, result.complaint]
   end
 
   def test_every_kind_of_error_counts_also_an_answer_that_did_not_come
@@ -47,7 +57,7 @@ class TestWrk < Minitest::Test
 end
 
 class TestServerReport < Minitest::Test
-  FACTS = { date: "2026-01-02T03:04:05Z", cores: 2, cpu: "x", memory_mb: 100, kernel: "Linux", transparent_huge_pages: "madvise" }.freeze
+  include BenchmarkTest
 
   def process(worker, private_dirty, pss)
     { "worker" => worker, "Private_Dirty" => private_dirty * 1024, "Pss" => pss * 1024 }
@@ -55,31 +65,45 @@ class TestServerReport < Minitest::Test
 
   def curve(build, private_dirty)
     points = [0, 100].map do |requests|
-      workers = [-private_dirty / 10, 0, private_dirty / 10].map { |more| process(true, private_dirty + requests + more, 20) }
+      workers = [-private_dirty / 10, 0, private_dirty / 10].map do |more|
+        process(true, private_dirty + requests + more, 20)
+      end
       { "requests" => requests, "processes" => [process(false, 5, 50), *workers] }
     end
-    { "setting" => ServerMatrix.chosen.first.to_h.transform_keys(&:to_s), "build" => build, "round" => 1, "points" => points,
-      "loads" => [[0, 60, 0.5], [60, 100, 0.3]].map { |from, to, cpu| { "rate" => 100.0, "p50" => 2.0, "p99" => 9.0, "from" => from, "to" => to, "cpu" => cpu } } }
+    loads = [[0, 60, 0.5], [60, 100, 0.3]].map do |from, to, cpu|
+      { "rate" => 100.0, "p50" => 2.0, "p99" => 9.0, "from" => from, "to" => to, "cpu" => cpu }
+    end
+    setting = ServerMatrix.only(server: ["unicorn"]).first.to_h.transform_keys(&:to_s)
+    { "setting" => setting, "build" => build, "round" => 1, "points" => points, "loads" => loads,
+      "first_fork" => private_dirty / 10.0 }
   end
 
   def pages(build, mb)
-    kinds = ["GC pages", "malloc"].to_h { |kind| [kind, { "lost" => mb, "own" => 1.0, "changed words" => 0.5 }] }
+    kinds = ["GC pages", "malloc"].to_h do |kind|
+      [kind, { "lost" => mb, "own" => 1.0, "changed words" => 0.5 }]
+    end
     { "setting" => ServerMatrix.quick.last.to_h.transform_keys(&:to_s), "build" => build, "round" => 1,
-      "pages" => { "kinds" => kinds, "writers" => [{ "kind" => "malloc", "function" => "free", "mb" => mb }] } }
+      "pages" => { "kinds" => kinds,
+                   "writers" => [{ "kind" => "malloc", "function" => "free", "mb" => mb }] } }
   end
 
   def report
-    builds = %w[stock cow].map { |name| BenchmarkTest::Named.new(name, "ruby 3", { "name" => "jemalloc" }, {}, 1) }
-    ServerReport.of(FACTS, builds, [curve("stock", 100), curve("cow", 50), pages("stock", 8.0), pages("cow", 2.0)], [])
+    builds = %w[stock cow].map do |name|
+      BenchmarkTest::Named.new(name, "ruby 3", { "name" => "jemalloc" }, {}, 1)
+    end
+    ServerReport.of(FACTS, builds,
+                    [curve("stock", 100), curve("cow", 50), pages("stock", 8.0), pages("cow", 2.0)], [])
   end
 
   def test_tables
     text = report.text
-    assert_match(/^unicorn, warmup, glibc, after 100 +200\.0 +150\.0 +0\.75 +one run$/, text)
-    assert_match(/^unicorn, warmup, glibc, after 0 +100\.0 +50\.0 +0\.50 +one run$/, text)
-    assert_match(/^rails: from the worker with the least.*\n\n.*\n-.*\nunicorn, warmup, glibc +20\.00 +10\.00 +0\.50 /, text)
+    assert_match(/^unicorn, warmup, glibc, after 100 +200\.0 +150\.0 +0\.75$/, text)
+    assert_match(/^unicorn, warmup, glibc, after 0 +100\.0 +50\.0 +0\.50$/, text)
+    row = "\n\n.*\n-.*\nunicorn, warmup, glibc "
+    assert_match(/^rails: from the worker with the least.*#{row}+20\.00 +10\.00 +0\.50$/, text)
     assert_match(/^rails: throughput .*more is better\)$/, text)
-    assert_match(/^rails: the server's CPU time for a request.*\n\n.*\n-.*\nunicorn, warmup, glibc +8\.00 +8\.00 /, text)
+    assert_match(/^rails: the server's CPU time for a request.*#{row}+8\.00 +8\.00 +1\.00$/, text)
+    assert_match(/^rails: the first fork that makes a worker.*#{row}+10\.0 +5\.0 +0\.50$/, text)
     assert_match(/^rack: inherited and lost by one worker: GC pages/, text)
     assert_match(/^free +malloc +8\.00 +2\.00$/, text)
     refute_match(/synthetic/, text)
@@ -87,11 +111,13 @@ class TestServerReport < Minitest::Test
 
   # Its children were killed, or orphans have left its tree.
   def test_cpu_time_that_fell
-    assert_nil ServerReport.cpu_of([{ "cpu" => 0.5, "from" => 0, "to" => 10 }, { "cpu" => -0.1, "from" => 10, "to" => 20 }])
+    assert_nil ServerReport.cpu_of([{ "cpu" => 0.5, "from" => 0, "to" => 10 },
+                                    { "cpu" => -0.1, "from" => 10, "to" => 20 }])
   end
 
   def test_curves
-    names = Dir.mktmpdir { |directory| report.write(directory) { |line| line }.map { |file| File.basename(file) } }
+    files = Dir.mktmpdir { |directory| report.write(directory) { |line| line } }
+    names = files.map { |file| File.basename(file) }
     skip "gnuplot is not installed" unless Chart.available?
 
     assert_includes names, "rails-unicorn-growth.svg"
@@ -100,9 +126,12 @@ end
 
 # What the generators write, without a gem.
 class TestApps < Minitest::Test
+  include BenchmarkTest
+
   def generate(name)
     Dir.mktmpdir do |directory|
-      output, status = Open3.capture2e(RbConfig.ruby, File.join(BenchmarkTest::BENCHMARK, "apps", name, "generate"), directory)
+      generator = File.join(BENCHMARK, "apps", name, "generate")
+      output, status = Open3.capture2e(RbConfig.ruby, generator, directory)
       assert_predicate status, :success?, output
       yield directory, File.readlines(File.join(directory, "requests.txt"), chomp: true)
     end
@@ -116,7 +145,8 @@ class TestApps < Minitest::Test
       routes.each do |plural|
         assert_path_exists File.join(directory, "app/controllers/#{plural}_controller.rb")
         assert_path_exists File.join(directory, "app/models/#{plural.delete_suffix("s")}.rb")
-        [%r{\AGET /#{plural}\?}, %r{\AGET /#{plural}/\d+\?}, %r{\AGET /#{plural}/\d+\.json}, %r{\AGET /#{plural}/\d+/report}, %r{\AGET /#{plural}/summary},
+        [%r{\AGET /#{plural}\?}, %r{\AGET /#{plural}/\d+\?}, %r{\AGET /#{plural}/\d+\.json},
+         %r{\AGET /#{plural}/\d+/report}, %r{\AGET /#{plural}/summary},
          %r{\APOST /#{plural} }, %r{\APATCH /#{plural}/\d+ }].each do |pattern|
           assert requests.first(1_100).any?(pattern), "no request is #{pattern.inspect}"
         end
@@ -132,7 +162,9 @@ class TestApps < Minitest::Test
       output, status = Open3.capture2e(RbConfig.ruby, "-w", "-e", script, *files)
       assert_predicate status, :success?, output
       assert_equal "", output
-      Dir[File.join(directory, "config/locales/*.yml")].each { |file| assert_kind_of Hash, YAML.safe_load_file(file), file }
+      Dir[File.join(directory, "config/locales/*.yml")].each do |file|
+        assert_kind_of Hash, YAML.safe_load_file(file), file
+      end
     end
   end
 
@@ -162,7 +194,8 @@ class TestServersCommand < Minitest::Test
   end
 
   def test_list
-    out, _, status = command("run-servers", "--list", "--server", "puma", "--app", "rack", "--warmup", "on,off")
+    out, _, status = command("run-servers", "--list", "--server", "puma", "--app", "rack", "--warmup",
+                             "on,off")
     assert_predicate status, :success?
     assert_equal %w[curve-rack-puma-warmup-glibc-yjit curve-rack-puma-cold-glibc-yjit], out.split
   end
@@ -171,7 +204,8 @@ class TestServersCommand < Minitest::Test
   def test_one_server
     ruby = ENV["COW_INSTALLED_RUBY"] || RbConfig.ruby
     Dir.mktmpdir do |directory|
-      arguments = ["--ruby", "test=#{ruby}", "--quick", "--server", "puma", "--app", "rack", "--output", directory]
+      arguments = ["--ruby", "test=#{ruby}", "--quick", "--server", "puma", "--app", "rack", "--output",
+                   directory]
       out, errors, status = command("run-servers", *arguments)
       reason = errors[/^benchmark.run-servers: (wrk is not.*)/, 1] || out[/^skipped: (.*)/, 1]
       skip reason if reason
@@ -181,6 +215,8 @@ class TestServersCommand < Minitest::Test
       assert_equal [0, 40], run["points"].map { |point| point["requests"] }
       assert_equal 4, run["points"].last["processes"].count { |process| process["worker"] }
       assert_equal 0, run["loads"].first["errors"]
+      assert_operator run["first_fork"], :>, 0
+      assert_match(%r{\Abenchmark/run-servers --ruby test=}, run["command"])
       assert_match(/^puma, warmup, glibc, after 40 +[\d.]+$/, out)
       run["points"].last["processes"].each { |process| refute_path_exists "/proc/#{process["pid"]}" }
 

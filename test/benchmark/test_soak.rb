@@ -1,16 +1,19 @@
 # frozen_string_literal: true
 
 require_relative "helper"
-BenchmarkTest.load("lib/soak")
-BenchmarkTest.load("lib/soak_cli")
+BenchmarkTest.load("lib/servers/soak")
+BenchmarkTest.load("lib/servers/soak_command")
 require "open3"
 require "tmpdir"
 
 class TestSoak < Minitest::Test
+  include BenchmarkTest
+
   def soak(sizes, quiet: sizes.size, **other)
     Soak.new(nil, nil, 0).tap do |soak|
       sizes.each_with_index do |size, i|
-        soak.rounds << Soak::Round.new(seconds: i, event: i < quiet ? nil : "kill a worker", requests: 10, errors: 0, excused: 0, private: size, **other)
+        soak.rounds << Soak::Round.new(seconds: i, event: i < quiet ? nil : "kill a worker", requests: 10,
+                                       errors: 0, excused: 0, private: size, **other)
       end
     end
   end
@@ -43,21 +46,20 @@ class TestSoak < Minitest::Test
   # In a process of its own: it adopts orphans from then on.
   def test_orphans_that_ended_are_waited_for_and_the_master_is_not
     script = <<~'RUBY'
-      abort "skipped" unless Server.adopt
+      include CowBench
+      abort "skipped" unless Supervised.adopt_orphans
       out, inn = IO.pipe
-      master = Process.spawn(RbConfig.ruby, "-e", <<~'MASTER', pgroup: true, out: inn)
+      master = Supervised.new(RbConfig.ruby, "-e", <<~'MASTER', out: inn)
         Process.wait(fork { puts Process.spawn("true") })
         $stdout.flush
       MASTER
       orphan = out.gets.to_i
-      server = Server.allocate
-      server.instance_variable_set(:@pid, master)
-      server.instance_variable_set(:@group, master)
-      sleep 0.01 until ([master, orphan] - Memory.ended(master)).empty?
-      server.reap
-      puts File.exist?("/proc/#{orphan}"), Process.wait(master) == master
+      sleep 0.01 until ([master.pid, orphan] - ProcessTable.ended(master.pid)).empty?
+      master.reap
+      puts File.exist?("/proc/#{orphan}"), master.wait(0).success?
     RUBY
-    out, status = Open3.capture2e(RbConfig.ruby, "-r#{File.expand_path("../../benchmark/lib/soak", __dir__)}", "-rrbconfig", "-e", script)
+    library = File.join(BENCHMARK, "lib/processes/supervised")
+    out, status = Open3.capture2e(RbConfig.ruby, "-r#{library}", "-rrbconfig", "-e", script)
     skip "no orphans are adopted" if out == "skipped\n"
     assert status.success?, out
     assert_equal "false\ntrue\n", out
@@ -67,13 +69,15 @@ class TestSoak < Minitest::Test
   def test_summary
     Dir.mktmpdir("soak") do |place|
       FileUtils.mkdir_p(File.join(place, "soak/puma-rails-cow"))
-      rounds = [[60, nil, 0, 0, 90.0], [90, nil, 0, 0, 100.25], [130, "kill a worker", 6, 4, 50.0]].map do |seconds, event, errors, excused, size|
+      rounds = [[60, nil, 0, 0, 90.0], [90, nil, 0, 0, 100.25],
+                [130, "kill a worker", 6, 4, 50.0]].map do |seconds, event, errors, excused, size|
         { seconds: seconds, event: event, requests: 500, errors: errors, excused: excused, private: size }
       end
-      File.write(File.join(place, "soak/puma-rails-cow/soak.json"), JSON.generate(rounds: rounds, growth: 0.0125))
-      out, = capture_io { assert_equal 0, SoakCommandLine.new(["--summary", "--place", place]).run }
+      File.write(File.join(place, "soak/puma-rails-cow/results.json"),
+                 JSON.generate(rounds: rounds, growth: 0.0125))
+      out, = capture_io { assert_equal 0, SoakCommand.run(["--summary", "--place", place]) }
       assert_match(/^\| puma rails cow \| 2 \| 1500 \| 1 \| 2 \| 4 \| 100\.2 \| \+1\.2 % \|$/, out)
-      capture_io { assert_equal 2, SoakCommandLine.new(["--summary", "--place", File.join(place, "none")]).run }
+      capture_io { assert_equal 2, SoakCommand.run(["--summary", "--place", File.join(place, "none")]) }
     end
   end
 end
