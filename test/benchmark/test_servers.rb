@@ -226,3 +226,25 @@ class TestServersCommand < Minitest::Test
     end
   end
 end
+
+# What is loaded into all processes of a server.
+class TestForkTime < Minitest::Test
+  include BenchmarkTest
+
+  SCRIPT = <<~'RUBY'
+    puts $$
+    2.times { Process.wait(fork { exit!(0) }) }
+    Process.wait(fork { Process.wait(fork { exit!(0) }) })
+  RUBY
+
+  def test_the_first_fork_of_each_process_is_said_once
+    out, errors, status = Open3.capture3(RUBY, "-r#{Server::FORK_TIME}", "-e", SCRIPT)
+    assert_predicate status, :success?, errors
+    skip "rubies before 3.1 have no Process._fork" if errors.empty?
+
+    lines = errors.lines.map { |line| line[/\Afirst fork of (\d+): \d+\.\d+ ms\n\z/, 1].to_i }
+    assert_equal 2, lines.size, errors
+    assert_equal out.to_i, lines.first
+    refute_equal out.to_i, lines.last
+  end
+end

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "cgi"
 require "fileutils"
 require "open3"
 
@@ -27,12 +28,23 @@ module CowBench
         false
       end
 
-      def draw(path, script)
+      # +names+ are those of the plots, which browsers show and screen readers say.
+      def draw(path, title, names, script)
         output, status = Open3.capture2e("gnuplot", stdin_data: script)
-        return path if status.success?
+        if status.success?
+          name(path, title, names)
+          return path
+        end
 
         FileUtils.rm_f(path)
         raise Failed, "gnuplot: #{output.lines.map(&:strip).reject(&:empty?).first || status}"
+      end
+
+      # gnuplot calls a picture "Gnuplot" and its plots by numbers.
+      def name(path, title, names)
+        text = File.read(path).sub("<title>Gnuplot</title>") { "<title>#{CGI.escapeHTML(title)}</title>" }
+        text.gsub!(/<title>gnuplot_plot_(\d+)</) { "<title>#{CGI.escapeHTML(names[$1.to_i - 1])}<" }
+        File.write(path, text)
       end
 
       def quote(text)
@@ -104,7 +116,7 @@ module CowBench
 
       def draw(directory)
         path = File.join(directory, "#{name}.svg")
-        Chart.draw(path, <<~GNUPLOT)
+        Chart.draw(path, title, lines.map(&:label), <<~GNUPLOT)
           #{Chart.head(path, title, HEIGHT)}
           #{axes}
           #{labels.join("\n")}
@@ -189,7 +201,8 @@ module CowBench
 
       def draw(directory)
         path = File.join(directory, "#{name}.svg")
-        Chart.draw(path, <<~GNUPLOT)
+        drawn = builds.each_index.reject { |i| bars(i).empty? }
+        Chart.draw(path, title, drawn.flat_map { |i| [builds[i]] * 2 }, <<~GNUPLOT)
           #{Chart.head(path, title, height)}
           #{axes}
           #{row_labels.join("\n")}

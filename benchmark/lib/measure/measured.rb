@@ -11,7 +11,7 @@ module CowBench
   # A program of workloads/ while it runs: it stops at points, where its processes are looked at.
   class Measured
     Failed = Class.new(StandardError)
-    # Seconds that killed processes may take to be gone.
+    # Seconds from the last word of a program to its end.
     LAST_WAIT = 10
     WORKLOADS = File.expand_path("../../workloads", __dir__)
     # Files of programs stand in memory where there is plenty: on a disk's file system what a
@@ -89,11 +89,9 @@ module CowBench
       raise Failed, "#{@name}: ended with #{status || "no status"}: #{complaint}" unless status&.success?
     end
 
-    # Stops what is left. All its processes hold the pipe of events: the pipe's end says that
-    # they are gone.
+    # Stops what is left.
     def stop
       @program.kill
-      @events.wait_readable(LAST_WAIT) && @events.read
       [@orders, @events].each(&:close)
       FileUtils.remove_entry(@directory)
     end

@@ -73,11 +73,16 @@ module CowBench
       kill(known)
     end
 
+    # Seconds that killed processes may take to be gone.
+    GOING = 10
+
     # At once. The first process is halted before the others are listed, so that it starts no more.
     def kill(known = [])
       signal(:STOP) unless ended?
-      (known | processes).each { |pid| signal(:KILL, pid) if ProcessTable.alive?(pid) }
+      left = (known | processes).select { |pid| ProcessTable.alive?(pid) }
+      left.each { |pid| signal(:KILL, pid) }
       @status ||= Process.wait2(@pid).last
+      Clock.wait_until(GOING, pause: 0.01) { left.none? { |pid| ProcessTable.alive?(pid) } }
     end
 
     # Another process has taken the first one's place: the old one is asked to go. False where
