@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # What callgrind counts: a heap is made, then the same is done to it +times+ times. Two
-# runs that differ in +times+ differ by nothing else. Talks with nobody.
+# runs that differ in +times+ differ by nothing else. It does not talk with the observer.
 what, objects, times = ARGV[0], *ARGV[1, 2].map(&:to_i)
 
 Pair = Struct.new(:left, :right)

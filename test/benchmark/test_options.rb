@@ -57,6 +57,14 @@ class TestOptions < Minitest::Test
     assert_equal %w[gc sweep], options.chosen(Benchmark.all).map(&:title)
   end
 
+  # For results: as a shell takes it, with no place of this machine.
+  def test_the_command_as_it_was_called
+    BenchmarkTest.load("lib/measure/run_command")
+    arguments = ["--ruby", "a=#{CommandLine::ROOT}/build/a", "--files", "it's|a b", "--only", "gc,skk"]
+    assert_equal %q(benchmark/run --ruby a=build/a --files 'it'\''s|a b' --only gc,skk),
+                 RunCommand.new(arguments).to_s
+  end
+
   def test_list_and_help
     out, _, status = command("run", "--list")
     assert_predicate status, :success?

@@ -39,6 +39,25 @@ class TestPages < Minitest::Test
                  mappings.map { |mapping| [mapping.first, mapping.last, mapping.name, mapping.file] }
   end
 
+  # A process whose memory cannot be read.
+  Space = Struct.new(:mappings) do
+    def each_page(_) = nil
+    def words(*) = nil
+    def mapping_of(_) = nil
+  end
+
+  # Where the kernel keeps the names that Ruby gives to its memory.
+  def test_names_of_memory
+    { "[anon:Ruby:GC:heap pages]" => "GC pages", "[anon:Ruby:GC:metadata]" => "GC metadata",
+      "[anon:Ruby:GC:default:heap_page_body_allocate]" => "GC pages", "[heap]" => "malloc",
+      "[anon:Ruby:rjit_reserve_addr_space]" => "JIT code",
+      "[anon:Ruby:fiber_pool_allocate_memory]" => "stacks",
+      "[anon:something]" => "anonymous other" }.each do |name, kind|
+      mapping = AddressSpace::Mapping.new(0x1000, 0x2000, "rw-p", name, false)
+      assert_equal kind, PageKinds.new(Space.new([mapping])).of(0x1000, mapping), name
+    end
+  end
+
   ALLOCATING = <<~'RUBY'
     require "objspace"
     kept = Array.new(50_000) { |i| ["s#{i}", i % 3 == 0 ? "x" * 300 : [i]] }

@@ -87,12 +87,11 @@ class TestServerReport < Minitest::Test
                    "writers" => [{ "kind" => "malloc", "function" => "free", "mb" => mb }] } }
   end
 
-  def report
+  def report(runs = [curve("stock", 100), curve("cow", 50), pages("stock", 8.0), pages("cow", 2.0)])
     builds = %w[stock cow].map do |name|
       BenchmarkTest::Named.new(name, "ruby 3", { "name" => "jemalloc" }, {}, 1)
     end
-    ServerReport.of(FACTS, builds,
-                    [curve("stock", 100), curve("cow", 50), pages("stock", 8.0), pages("cow", 2.0)], [])
+    ServerReport.of(FACTS, builds, runs, [])
   end
 
   def test_tables
@@ -113,6 +112,22 @@ class TestServerReport < Minitest::Test
   def test_cpu_time_that_fell
     assert_nil ServerReport.cpu_of([{ "cpu" => 0.5, "from" => 0, "to" => 10 },
                                     { "cpu" => -0.1, "from" => 10, "to" => 20 }])
+  end
+
+  # The same height, colours and dashes, although not all have the same lines.
+  def test_curves_can_be_compared
+    settings = [{ server: ["unicorn"], warmup: [true, false] }, { server: ["puma"] },
+                { server: ["puma"], malloc: ["jemalloc"], warmup: [false], rehearsed: [true] }]
+    settings = settings.flat_map { |axes| ServerMatrix.only(axes) }.map { |one| one.to_h.transform_keys(&:to_s) }
+    runs = settings.each_with_index.flat_map do |setting, i|
+      %w[cow stock].map { |build| curve(build, 100 * (i + 1)).merge("setting" => setting) }
+    end
+    charts = report(runs).send(:charts).grep(Chart::Lines)
+    assert_equal %w[rails-unicorn-growth rails-puma-growth rails-puma-jemalloc-growth], charts.map(&:name)
+    assert_equal [[500, %w[stock cow], ServerReport::CASES]],
+                 charts.map { |chart| [chart.highest, chart.builds, chart.cases] }.uniq
+    assert_equal [%w[warmup plain], %w[warmup], %w[rehearsed]],
+                 charts.map { |chart| chart.lines.map(&:case).uniq }
   end
 
   def test_curves
@@ -198,6 +213,18 @@ class TestServersCommand < Minitest::Test
                              "on,off")
     assert_predicate status, :success?
     assert_equal %w[curve-rack-puma-warmup-glibc-yjit curve-rack-puma-cold-glibc-yjit], out.split
+  end
+
+  # What is shown may be of several calls.
+  def test_results_name_the_commits_and_commands_of_their_runs
+    BenchmarkTest.load("lib/servers/servers_command")
+    runs = [%w[a x], %w[b x], %w[a y]].map do |commit, call|
+      { "machine" => { "commit" => commit }, "command" => call }
+    end
+    command = ServersCommand.new(["--quick"])
+    command.instance_variable_set(:@output, "/tmp/servers")
+    assert_equal ["servers", "a, b", %w[x y]], command.send(:facts, runs).values_at(:name, :commit, :commands)
+    assert_equal ["benchmark/run-servers --quick"], command.send(:facts, [])[:commands]
   end
 
   # The whole way, with one server; a second call repeats nothing.
