@@ -12,7 +12,7 @@ module CowBench
     metric :sweep_time, "of it sweeping", "ms", :less, 0
     metric :collections, "collections", "count", :less, 0
     metric :peak, "peak resident memory", "MB", :less, 1
-    # The harness of these programs; this one stands in its place.
+    # The harness of these programs, which is not used here.
     NO_PROGRAM = %w[gcbench].freeze
     # A heap grows by steps, and where it stops within one decides how often it is collected
     # and how high it peaks: chance, for a program alone. Each step is 1.8 times the last, from

@@ -3,7 +3,8 @@
 module CowBench
   class ParentSlots < Benchmark
     SUMMARY = "a parent that forks once and then makes nothing but temporaries; the mean over parents of " \
-              "many sizes, as how many slots one has depends on where its size falls between two steps of the heap"
+              "many sizes, as how many slots one has depends on where its size falls between two steps of " \
+              "the heap"
     SYNTHETIC = true
     metric :slots, "slots of the parent", "thousands", :less, 0
     metric :resident, "resident memory of the parent", "MB", :less, 1

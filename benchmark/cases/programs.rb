@@ -14,7 +14,7 @@ module CowBench
     # Seconds of a job that is a loop.
     DURATION = 0.3
     RUNNER = "ips"
-    # Seconds that a file's jobs shall take on a build; of shorter ones the best of several is taken.
+    # Seconds that a file's jobs are to take on a build; shorter ones are run several times, for the best.
     SECONDS = 1.2
     MOST = 9
     RUNNERS = File.expand_path("../driver", __dir__)
@@ -76,7 +76,7 @@ module CowBench
       rates
     end
 
-    # A job by its own name where that tells the file.
+    # The job's own name where it begins with the file's.
     def row(path, job)
       base = File.basename(path, ".*")
       job.start_with?(base) ? job : "#{base}: #{job}"

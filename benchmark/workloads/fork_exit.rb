@@ -27,7 +27,7 @@ Workload.warm_up(warmups)
 GC.start
 collection = middle(Array.new(3) { seconds { GC.start } })
 
-# From the fork to the end; first the time that the parent stands in fork.
+# Seconds that the parent spends in fork, seconds from the fork to the child's end, bytes.
 turn = lambda do
   before = faults
   child = nil

@@ -10,7 +10,8 @@ require "erb"
 class Application
   TEMPLATE = <<~HTML
     <html><head><title><%= h title %></title></head><body><table>
-    <% rows.each do |row| %><tr><td><%= row["id"] %></td><td><%= h row["name"] %></td><td><%= h row["note"].to_s %></td></tr>
+    <% rows.each do |row| %><tr><td><%= row["id"] %></td><td><%= h row["name"] %></td><td><%=
+      h row["note"].to_s %></td></tr>
     <% end %></table></body></html>
   HTML
 

@@ -118,7 +118,8 @@ class TestServerReport < Minitest::Test
   def test_curves_can_be_compared
     settings = [{ server: ["unicorn"], warmup: [true, false] }, { server: ["puma"] },
                 { server: ["puma"], malloc: ["jemalloc"], warmup: [false], rehearsed: [true] }]
-    settings = settings.flat_map { |axes| ServerMatrix.only(axes) }.map { |one| one.to_h.transform_keys(&:to_s) }
+    settings = settings.flat_map { |axes| ServerMatrix.only(axes) }
+    settings.map! { |setting| setting.to_h.transform_keys(&:to_s) }
     runs = settings.each_with_index.flat_map do |setting, i|
       %w[cow stock].map { |build| curve(build, 100 * (i + 1)).merge("setting" => setting) }
     end

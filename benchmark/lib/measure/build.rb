@@ -5,7 +5,7 @@ require "rbconfig"
 
 module CowBench
   # A ruby under measurement: its name, where it is, and the environment that is
-  # part of it. A path that holds %d stands for as many linkings of one ruby as there are
+  # part of it. A path with %d names several linkings of one ruby
   # (tool/layouts), and each round takes the next.
   class Build
     Unusable = Class.new(StandardError)
@@ -13,7 +13,7 @@ module CowBench
     # What the observer's own environment must not pass on.
     FOREIGN = /\A(RUBY|GEM_|BUNDLE|MALLOC_|JE_MALLOC|LD_PRELOAD\z|LD_LIBRARY_PATH\z)/
 
-    # Splits what --ruby takes.
+    # Splits the argument of --ruby.
     def self.name_and_path(text)
       name, path = text.split("=", 2)
       good = path && !path.empty? && name.match?(/\A[\w.-]+\z/)

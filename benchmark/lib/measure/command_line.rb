@@ -47,10 +47,10 @@ module CowBench
       parser.to_s
     end
 
-    # What a shell takes as it is.
+    # Words that a shell does not change.
     PLAIN = %r{\A[\w.,:=%/+@-]+\z}
 
-    # As it was called, for results; nothing in it depends on where this repository stands.
+    # As it was called, for results; the path of this repository is left out.
     def to_s
       words = @arguments.map { |word| word.match?(PLAIN) ? word : "'#{word.gsub("'", "'\\\\''")}'" }
       CommandLine.without_root([self.class::NAME, *words].join(" "))

@@ -6,7 +6,7 @@ require "socket"
 module CowBench
   # The queue that job workers take their work from: a TCP server in the
   # observer, the same for all builds. A worker says "next" and gets a job, one
-  # line of JSON, or "none"; "done ID SUM" tells what came of it.
+  # line of JSON, or "none"; "done ID SUM" is its answer.
   class JobQueue
     KINDS = %w[mail report import].freeze
     # Jobs that differ; they come again and again.
@@ -81,7 +81,7 @@ module CowBench
       "ok\n"
     end
 
-    # The wait stands for the network and for what else a job waits for.
+    # The wait is in place of the network and of what else a job waits for.
     def take
       sleep(@wait) if @wait.positive?
       number = @lock.synchronize { @left -= 1 }

@@ -14,7 +14,7 @@ module CowBench
     # Seconds from the last word of a program to its end.
     LAST_WAIT = 10
     WORKLOADS = File.expand_path("../../workloads", __dir__)
-    # Files of programs stand in memory where there is plenty: on a disk's file system what a
+    # Files of programs are kept in memory where there is plenty: on a disk's file system what a
     # program writes slows down the next one (benchmark/gc/rdoc, by a quarter).
     MEMORY = "/dev/shm"
     PLENTY = 4 * 1024 * 1024 # KB

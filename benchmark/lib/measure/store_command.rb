@@ -56,7 +56,7 @@ module CowBench
       JSON.parse(File.read(file)).tap { |run| check(run) }
     end
 
-    # That it can stand in the repository, and be made again.
+    # Refuses what cannot be measured again from the repository alone.
     def check(run)
       commands = run.dig("machine", "commands")
       raise Bad, "the run does not say which command made it: measure again" unless commands&.any?

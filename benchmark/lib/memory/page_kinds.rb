@@ -54,7 +54,7 @@ module CowBench
       return "malloc" if mapping.name == "[heap]"
       return "stacks" if mapping.name == "[stack]"
       return named(mapping) unless mapping.unnamed?
-      # The JIT's reserve: some of it can be run, the rest stands beside it.
+      # The JIT's reserve: some of it can be executed, the rest is next to it.
       return "JIT code" if [mapping, below, above].any? do |one|
                              one && one.unnamed? && !one.file && one.rights[2] == "x"
                            end

@@ -98,7 +98,7 @@ module CowBench
 
     # Waits for adopted orphans that have ended. Nobody else does, and a master that looks for a
     # worker that is not its child (Puma's with fork_worker, when worker 0 was killed) would
-    # take it for alive for ever.
+    # wait for it for ever.
     def reap
       ProcessTable.ended(@group).each { |pid| Process.wait(pid, Process::WNOHANG) unless pid == @pid }
     end

@@ -63,7 +63,7 @@ module CowBench
     # Writes a configuration from benchmark/servers.
     def write_configuration(name, **values)
       template = ERB.new(File.read(configuration("#{name}.erb")), trim_mode: "-")
-      # Apache's children reach what stands here.
+      # Apache's children run as another user and read files here.
       File.chmod(0o755, directory)
       FileUtils.mkdir_p(File.join(directory, "public"))
       values = { modules: MODULES, port: port, directory: directory, workers: Server::WORKERS,

@@ -7,9 +7,9 @@ module CowBench
   # What is measured under servers: the axes, and which of their combinations.
   module ServerMatrix
     # One combination. +measure+ is :curve (memory, speed) or :pages (which pages
-    # a worker lost, and to whom).
+    # a worker lost, and which functions wrote them).
     Setting = Struct.new(:measure, :app, :server, :warmup, :malloc, :yjit, :rehearsed, keyword_init: true) do
-      # As it stands in a file.
+      # From a hash of a results file.
       def self.of(hash)
         new(**hash.transform_keys(&:to_sym))
       end

@@ -46,7 +46,7 @@ module CowBench
     WRITERS = 15
     Finished = Struct.new(:samples, :omissions)
 
-    # +runs+: hashes as they stand in the files, with "setting", "build", "round".
+    # +runs+: hashes of the files in runs/, with "setting", "build", "round".
     def self.of(facts, builds, runs, omissions)
       samples = runs.map { |run| sample(run) }
       applications = samples.map(&:benchmark).uniq.map do |name|

@@ -147,7 +147,7 @@ module CowBench
       "#{build.version}, #{status.size} bytes, #{status.mtime.to_i}"
     end
 
-    # Over all runs that are there, of whatever call.
+    # Over all runs that are there, also those of earlier calls.
     def report
       runs = finished_runs
       report = ServerReport.of(facts(runs), @builds, runs, @omissions)

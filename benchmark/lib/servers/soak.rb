@@ -23,12 +23,12 @@ module CowBench
     EVERY = 3
     # Seconds after which the workers must be back.
     BACK = 60
-    # A worker that is killed takes the requests with it that it was at.
+    # The requests that a killed worker was answering fail.
     EXCUSED = { "kill a worker" => Wrk::CONNECTIONS }.freeze
     # How much the last third of the quiet rounds may lie above the middle one.
     LEVEL = 0.05
 
-    # What can be done to a kind of server: name => [signal, to whom].
+    # What can happen to a kind of server: name => [signal, its receiver].
     EVENTS = {
       "unicorn" => { "kill a worker" => %i[KILL worker], "rolling restart (HUP)" => %i[HUP master],
                      "upgrade (USR2)" => %i[USR2 upgrade] },
