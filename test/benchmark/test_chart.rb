@@ -123,6 +123,11 @@ class TestChart < Minitest::Test
     assert_equal [1, 1, 0.25, 8, 200, 1500], found
   end
 
+  def test_a_long_title_is_broken_before_its_brackets
+    title = "an application: private dirty memory of a worker (less is better)"
+    assert_equal "an application: private dirty memory of a worker\n(less is better)", Chart.wrapped(title)
+  end
+
   def test_words_of_gnuplots_own
     chart = lines
     chart.title = %q(a "b" \ <c> & $d #{e})

@@ -3,6 +3,8 @@
 require_relative "helper"
 %w[matrix server_report server_run wrk].each { |name| BenchmarkTest.load("lib/servers/#{name}") }
 require "json"
+require "socket"
+require "tempfile"
 require "yaml"
 
 class TestServerMatrix < Minitest::Test
@@ -53,6 +55,61 @@ class TestWrk < Minitest::Test
     result = Wrk.parse(JSON.generate(LINE.merge(answered: 98, failed: 3, status: "500", read: 1)), 100)
     assert_equal 6, result.errors
     assert_equal "3 failed, 1 read, 2 missing, status 500", result.complaint
+  end
+end
+
+# The whole way, against a server of a few lines.
+class TestWrkAtWork < Minitest::Test
+  include BenchmarkTest
+
+  ANSWER = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
+
+  def setup
+    skip Wrk.missing if Wrk.missing
+    @list = Tempfile.new("requests")
+    @list.puts "GET /a", "GET /b?x=1"
+    @list.close
+    @listener = TCPServer.new("127.0.0.1", 0)
+  end
+
+  def teardown
+    @server&.kill
+    @listener&.close
+    @list&.unlink
+  end
+
+  def serve(answer)
+    @server = Thread.new do
+      loop do
+        client = @listener.accept
+        # wrk first connects once without a request.
+        line = client.gets until line == "\r\n" || client.eof?
+        client.write(answer) if line
+        client.close
+      rescue Errno::EPIPE, Errno::ECONNRESET
+        next # wrk has ended
+      end
+    end
+    @listener.local_address.ip_port
+  end
+
+  def test_a_part_of_the_list_is_played_and_the_first_answer_is_said
+    begun = []
+    result = Wrk.play(serve(ANSWER), @list.path, 0, 50) { begun << Clock.now }
+    assert_equal [1, 0], [begun.size, result.errors]
+    # Those that were under way at the end count as well.
+    assert_includes 50..50 + Wrk::CONNECTIONS, result.requests
+  end
+
+  def test_errors_are_counted
+    result = Wrk.play(serve(ANSWER.sub("200 OK", "500 No")), @list.path, 0, 20)
+    assert_equal result.requests, result.errors
+    assert_match(/\A\d+ failed, status 500\z/, result.complaint)
+  end
+
+  def test_a_list_that_is_missing_is_said
+    error = assert_raises(Wrk::Failed) { Wrk.play(serve(ANSWER), "/nowhere", 0, 1) }
+    assert_match(%r{wrk: .*/nowhere}, error.message)
   end
 end
 

@@ -3,6 +3,7 @@
 require_relative "helper"
 BenchmarkTest.load("lib/servers/soak")
 BenchmarkTest.load("lib/servers/soak_command")
+require "minitest/mock"
 require "open3"
 require "tmpdir"
 
@@ -41,6 +42,33 @@ class TestSoak < Minitest::Test
   def test_errors_of_a_killed_worker_are_excused_and_no_others
     assert_equal 0, soak([1.0] * 3, errors: 4, excused: 4).errors
     assert_equal 6, soak([1.0] * 3, errors: 6, excused: 4).errors
+  end
+
+  KILL = ["kill a worker", %i[KILL worker]].freeze
+
+  # +play+ is in place of wrk.
+  def load(play, workers)
+    server = Struct.new(:port, :workers).new(0, workers)
+    Timeout.timeout(60) { Wrk.stub(:play, play) { Soak.new(server, "", 0).send(:load, KILL) } }
+  end
+
+  def test_an_event_waits_for_the_first_answer
+    worker = Supervised.new("sleep", "60")
+    killed_before = nil
+    play = lambda do |*_, &answered|
+      killed_before = worker.ended?
+      answered.call
+      worker.wait(30)
+    end
+    assert_equal 9, load(play, [worker.pid]).termsig
+    refute killed_before
+  ensure
+    worker&.kill
+  end
+
+  def test_without_an_answer_there_is_no_event
+    error = assert_raises(Wrk::Failed) { load(->(*_) { raise Wrk::Failed, "none" }, []) }
+    assert_equal "none", error.message
   end
 
   # In a process of its own: it adopts orphans from then on.

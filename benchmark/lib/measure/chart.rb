@@ -67,9 +67,10 @@ module CowBench
         GNUPLOT
       end
 
-      # In lines that fit.
+      # In lines that fit; what is in brackets at the end stays in one.
       def wrapped(text)
-        text.gsub(/(.{1,#{(WIDTH / LETTER * 0.93).floor}})(?: +|\z)/, "\\1\n").chomp
+        text = text.sub(/\([^()]*\)\z/) { |words| words.tr(" ", "\u00a0") }
+        text.gsub(/(.{1,#{(WIDTH / LETTER * 0.93).floor}})(?: +|\z)/, "\\1\n").chomp.tr("\u00a0", " ")
       end
 
       # The ruby of a build: with "+" begins what is only another environment.
