@@ -93,7 +93,8 @@ class TestReadmeTable < Minitest::Test
       assert_includes text, "|  | CRuby | CowRuby | ratio | CowRuby, rehearsed |\n| --- |#{" ---: |" * 4}\n"
       assert_match(/^\| Puma: memory of the master .* \| 800 MB \| 570 MB \| 0\.71 \| 400 MB \|$/, text)
       assert_match(/^\| Unicorn: memory of the master .* \| 800 MB \| 400 MB \| 0\.50 \| - \|$/, text)
-      assert_includes text, "140 MB on CowRuby, 85 MB rehearsed."
+      assert_includes text, "140 MB on CowRuby, 85 MB rehearsed.\n" \
+                            "The rehearsal is made in place of the warmup.\n"
     end
   end
 
