@@ -5,7 +5,7 @@ require "json"
 
 class TestReadmeTable < Minitest::Test
   TOOL = File.join(ToolTest::TOP, "tool/readme-table")
-  README = "# Name\n\nBefore.\n\n<!-- readme-table -->\nold\n<!-- /readme-table -->\n\nAfter.\n"
+  README = "# Name\n\nBefore.\n\n<!-- table: begin -->\nold\n<!-- table: end -->\n\nAfter.\n"
   BEST = { measure: "curve", app: "rails", malloc: "jemalloc", yjit: true, warmup: true,
            rehearsed: false }.freeze
   REHEARSED = { **BEST, warmup: false, rehearsed: true }.freeze
@@ -63,7 +63,7 @@ class TestReadmeTable < Minitest::Test
 
         Before.
 
-        <!-- readme-table -->
+        <!-- table: begin -->
 
         |  | CRuby | CowRuby | ratio |
         | --- | ---: | ---: | ---: |
@@ -79,7 +79,7 @@ class TestReadmeTable < Minitest::Test
         Measured on 2026-02-02 at commit cccccccccccc, 2 cores
         (a cpu): [all tables and the command](results/2026-02-02-cccccccccccc/servers/tables.md).
 
-        <!-- /readme-table -->
+        <!-- table: end -->
 
         After.
       MD
@@ -117,7 +117,7 @@ class TestReadmeTable < Minitest::Test
       assert_refused(/has no run of Rails with jemalloc and warmup/, fill(directory))
       store(directory, samples)
       outcome = fill(directory, readme: "none\n")
-      assert_refused(/has no lines <!-- readme-table --> and <!-- .readme-table -->/, outcome, "none\n")
+      assert_refused(/has no lines <!-- table: begin --> and <!-- table: end -->/, outcome, "none\n")
     end
     out, status = Open3.capture2e(TOOL, "/nowhere.md")
     assert_equal ["readme-table: error: no such file: /nowhere.md\n", false], [out, status.success?]
