@@ -16,4 +16,6 @@ after_mold_fork do |_server, _mold|
 end
 
 # Collects after every tenth request, when its answer is sent.
-after_request_complete { |_server, worker, _env| GC.start if worker.requests_count % 10 == 0 } if ENV["OOB_GC"] == "1"
+if ENV["OOB_GC"] == "1"
+  after_request_complete { |_server, worker, _env| GC.start if worker.requests_count % 10 == 0 }
+end

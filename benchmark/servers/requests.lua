@@ -28,6 +28,7 @@ end
 
 function response(status, headers, body)
   answered = answered + 1
+  if answered == 1 then io.stderr:write("begun\n") end
   if status >= 400 then
     failed = failed + 1
     worst = tostring(status)
@@ -37,7 +38,7 @@ function response(status, headers, body)
     sessions[sessions_seen % SESSIONS] = cookie:match("^[^;]*")
     sessions_seen = sessions_seen + 1
   end
-  -- wrk itself sleeps on: whoever reads this line sends it SIGINT.
+  -- wrk itself sleeps on: benchmark/lib/servers/wrk.rb reads this line and sends it SIGINT.
   if answered == count then
     wrk.thread:stop()
     io.stderr:write("answered\n")

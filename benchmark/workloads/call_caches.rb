@@ -12,7 +12,8 @@ collected = Workload.point("collected")
 called = Workload.point("called")
 objects = Array.new(methods / METHODS_PER_CLASS) do |c|
   leaves = Array.new(sites) { |s| "def leaf_#{s}; #{s}; end" }
-  callers = Array.new(METHODS_PER_CLASS) { |m| "def call_#{m}; #{Array.new(sites) { |s| "leaf_#{s}" }.join("; ")}; end" }
+  calls = Array.new(sites) { |s| "leaf_#{s}" }.join("; ")
+  callers = Array.new(METHODS_PER_CLASS) { |m| "def call_#{m}; #{calls}; end" }
   all = "def call_all; #{Array.new(METHODS_PER_CLASS) { |m| "call_#{m}" }.join("; ")}; end"
   Object.const_set("Generated#{c}", Class.new { class_eval([*leaves, *callers, all].join("\n")) }).new
 end

@@ -27,7 +27,7 @@ Workload.warm_up(warmups)
 GC.start
 collection = middle(Array.new(3) { seconds { GC.start } })
 
-# From the fork to the end; first the time that the parent stands in fork.
+# Seconds that the parent spends in fork, seconds from the fork to the child's end, bytes.
 turn = lambda do
   before = faults
   child = nil
@@ -39,6 +39,7 @@ turn = lambda do
 end
 first, = turn.call
 turns = Array.new(forks) { turn.call }
-Workload.result(collection: collection, first: first, fork: middle(turns.map(&:first)), end: middle(turns.map { |turn| turn[1] }),
+Workload.result(collection: collection, first: first, fork: middle(turns.map(&:first)),
+                end: middle(turns.map { |turn| turn[1] }),
                 bytes: middle(turns.map(&:last)))
 kept.size # still needed

@@ -10,13 +10,19 @@ require "erb"
 class Application
   TEMPLATE = <<~HTML
     <html><head><title><%= h title %></title></head><body><table>
-    <% rows.each do |row| %><tr><td><%= row["id"] %></td><td><%= h row["name"] %></td><td><%= h row["note"].to_s %></td></tr>
+    <% rows.each do |row| %><tr><td><%= row["id"] %></td><td><%= h row["name"] %></td><td><%=
+      h row["note"].to_s %></td></tr>
     <% end %></table></body></html>
   HTML
 
   def initialize
-    @prices = (0...20_000).to_h { |i| ["item-#{i}", { "price" => i * 3, "name" => "item number #{i}", "stock" => i % 17 }] }
-    @orders = Array.new(200) { |i| JSON.generate(id: i, lines: Array.new(48) { |k| { item: "item-#{(i * 97 + k * 31) % 20_000}", count: k } }) }
+    @prices = (0...20_000).to_h do |i|
+      ["item-#{i}", { "price" => i * 3, "name" => "item number #{i}", "stock" => i % 17 }]
+    end
+    @orders = Array.new(200) do |i|
+      lines = Array.new(48) { |k| { item: "item-#{(i * 97 + k * 31) % 20_000}", count: k } }
+      JSON.generate(id: i, lines: lines)
+    end
     @sessions = {}
     ERB.new(TEMPLATE).def_method(Application, "page(title, rows)")
   end
@@ -25,17 +31,23 @@ class Application
     ERB::Util.html_escape(text)
   end
 
+  def answer(type, body)
+    [200, { "content-type" => type, "content-length" => body.bytesize.to_s }, [body]]
+  end
+
   def serve(number)
     session = (@sessions[number % 500] ||= { "seen" => [], "since" => number })
     session["seen"] = (session["seen"] << "/orders/#{number}").last(5)
     order = JSON.parse(@orders[number % @orders.size])
     rows = order["lines"].map do |line|
       item = @prices.fetch(line["item"])
-      { "id" => line["item"], "name" => item["name"].capitalize, "note" => "#{line["count"]} at #{item["price"]}, <#{item["stock"]}>" }
+      { "id" => line["item"], "name" => item["name"].capitalize,
+        "note" => "#{line["count"]} at #{item["price"]}, <#{item["stock"]}>" }
     end
     sum = order["lines"].sum { |line| line["count"] * @prices.fetch(line["item"])["price"] }
-    body = number.even? ? page("Order #{order["id"]}", rows) : JSON.generate(rows: rows, sum: sum, seen: session["seen"])
-    [200, { "content-type" => number.even? ? "text/html" : "application/json", "content-length" => body.bytesize.to_s }, [body]]
+    return answer("text/html", page("Order #{order["id"]}", rows)) if number.even?
+
+    answer("application/json", JSON.generate(rows: rows, sum: sum, seen: session["seen"]))
   end
 end
 
@@ -72,6 +84,10 @@ crew.dismiss
 Workload.result(
   requests: steps.max * workers,
   seconds: answers.values.sum { |step| step.map { |worker| worker["seconds"] }.max },
-  gc: answers.values.flatten.map { |worker| worker["gc"] }.reduce { |sum, gc| sum.merge(gc) { |_, a, b| a + b } }
+  gc: answers.values.flatten.map { |worker| worker["gc"] }.reduce do |sum, gc|
+        sum.merge(gc) do |_, a, b|
+          a + b
+        end
+      end
 )
 kept.size # still needed

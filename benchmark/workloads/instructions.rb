@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # What callgrind counts: a heap is made, then the same is done to it +times+ times. Two
-# runs that differ in +times+ differ by nothing else. Talks with nobody.
+# runs that differ in +times+ differ by nothing else. It does not talk with the observer.
 what, objects, times = ARGV[0], *ARGV[1, 2].map(&:to_i)
 
 Pair = Struct.new(:left, :right)
@@ -25,7 +25,9 @@ work = -> { GC.start }
 kept = case what
        when "mark, in order" then pairs(objects, 0...objects)
        when "mark, at random" then pairs(objects, (0...objects).to_a.shuffle(random: random))
-       when "mark, strings in a hash" then (0...objects).to_h { |i| ["key #{i}", "a value that is not embedded in its slot at all, for it is long #{i}"] }
+       when "mark, strings in a hash"
+         text = "a value that is not embedded in its slot at all, for it is long"
+         (0...objects).to_h { |i| ["key #{i}", "#{text} #{i}"] }
        when "mark, objects" then Array.new(objects) { |i| Item.new(i) }
        when "mark, arrays" then Array.new(objects) { |i| [i, "item #{i}", nil] }
        when "mark, procs" then Array.new(objects) { |i| "item #{i}".then { |name| proc { name } } }

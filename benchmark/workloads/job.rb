@@ -34,9 +34,15 @@ class Job
 
   # Gives the sum over its rows, which the queue knows, too.
   def perform
-    priced = @rows.map { |row| row.merge("name" => PRICES.fetch(row["sku"])[:name], "total" => row["amount"] * PRICES.fetch(row["sku"])[:price]) }
-    text = priced.sort_by { |row| -row["total"] }.map { |row| format("%-20s %6d %s", row["name"], row["total"], row["note"].strip.capitalize) }
-    report = { kind: @kind, lines: text, groups: priced.group_by { |row| row["sku"][-1] }.transform_values(&:size) }
+    priced = @rows.map do |row|
+      price = PRICES.fetch(row["sku"])
+      row.merge("name" => price[:name], "total" => row["amount"] * price[:price])
+    end
+    text = priced.sort_by { |row| -row["total"] }.map do |row|
+      format("%-20s %6d %s", row["name"], row["total"], row["note"].strip.capitalize)
+    end
+    groups = priced.group_by { |row| row["sku"][-1] }.transform_values(&:size)
+    report = { kind: @kind, lines: text, groups: groups }
     raise "report" unless JSON.parse(JSON.generate(report))["lines"].size == @rows.size
 
     @rows.sum { |row| row["amount"] }

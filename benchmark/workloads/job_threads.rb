@@ -27,6 +27,7 @@ Workload.at(Workload.point("after #{jobs} jobs"))
 crew.order("collect")
 Workload.at(Workload.point("after a collection"))
 crew.dismiss
-Workload.result(jobs: answers.sum { |worker| worker["done"] }, seconds: answers.map { |worker| worker["seconds"] }.max,
-                gc: answers.map { |worker| worker["gc"] }.reduce { |sum, gc| sum.merge(gc) { |_, a, b| a + b } })
+gc = answers.map { |worker| worker["gc"] }.reduce { |sum, one| sum.merge(one) { |_, a, b| a + b } }
+Workload.result(jobs: answers.sum { |worker| worker["done"] },
+                seconds: answers.map { |worker| worker["seconds"] }.max, gc: gc)
 kept.size # still needed

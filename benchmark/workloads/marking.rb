@@ -26,9 +26,14 @@ kept = case what
          all.each { |pair| pair.left, pair.right = all[random.rand(objects)], all[random.rand(objects)] }
          all.sample([objects / 1000, 1].max, random: random)
        when "64 lists"
-         Array.new(objects) { |i| Node.new(i) }.tap { |all| all.each_with_index { |node, i| node.next = all[i + 64] } }.first(64)
+         all = Array.new(objects) { |i| Node.new(i) }
+         all.each_with_index { |node, i| node.next = all[i + 64] }
+         all.first(64)
        when "closures" then Array.new(objects) { |i| "node #{i}".then { |name| -> { -> { name } }.call } }
-       when "records" then Array.new(objects) { |i| { "id" => i, "name" => "node #{i}", "tags" => ["tag #{i}"], "at" => { "x" => 1.5 * i } } }
+       when "records" then Array.new(objects) do |i|
+                             { "id" => i, "name" => "node #{i}", "tags" => ["tag #{i}"],
+                               "at" => { "x" => 1.5 * i } }
+                           end
        end
 4.times { GC.start }
 

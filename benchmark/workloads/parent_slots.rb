@@ -12,4 +12,5 @@ rounds.times { Array.new(made) { |i| [i.to_s] } }
 stat = GC.stat
 Workload.at(Workload.point("end"))
 # Of all heap pages: what a seal keeps closed is none of the available ones.
-Workload.result(slots: stat[:heap_available_slots] + stat.fetch(:closed_slots, 0), gc: Workload.gc_delta(before, stat), kept: kept.size)
+Workload.result(slots: stat[:heap_available_slots] + stat.fetch(:closed_slots, 0),
+                gc: Workload.gc_delta(before, stat), kept: kept.size)

@@ -6,7 +6,7 @@
 # A measured program talks with the observer over its standard input and
 # output: "at NAME" says that a point is reached, and the program waits there,
 # at rest, until the observer has looked and answers; "is JSON" gives figures.
-# What stands between two points must not be disturbed by the talking, so the
+# The code between two points must not be disturbed by the talking, so the
 # words are made beforehand.
 require "json"
 

@@ -1,9 +1,11 @@
 # frozen_string_literal: true
 
 require_relative "helper"
-BenchmarkTest.load("lib/job_queue")
+BenchmarkTest.load("lib/measure/job_queue")
 
 class TestJobQueue < Minitest::Test
+  include BenchmarkTest
+
   def with_queue(jobs)
     queue = JobQueue.new(jobs)
     client = TCPSocket.new("127.0.0.1", queue.port)

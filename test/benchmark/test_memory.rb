@@ -1,9 +1,12 @@
 # frozen_string_literal: true
 
 require_relative "helper"
-BenchmarkTest.load("lib/memory")
+BenchmarkTest.load("lib/memory/memory")
+BenchmarkTest.load("lib/processes/process_table")
 
 class TestMemory < Minitest::Test
+  include BenchmarkTest
+
   ROLLUP = <<~TEXT
     561000000000-7ffd00000000 ---p 00000000 00:00 0                          [rollup]
     Rss:                1200 kB
@@ -38,14 +41,15 @@ class TestMemory < Minitest::Test
   TEXT
 
   def test_rollup_gives_the_named_fields_only
-    expected = { "Rss" => 1200, "Pss" => 700, "Shared_Clean" => 400, "Shared_Dirty" => 100, "Private_Clean" => 200,
-                 "Private_Dirty" => 500, "AnonHugePages" => 0, "Swap" => 0 }
+    expected = { "Rss" => 1200, "Pss" => 700, "Shared_Clean" => 400, "Shared_Dirty" => 100,
+                 "Private_Clean" => 200, "Private_Dirty" => 500, "AnonHugePages" => 0, "Swap" => 0 }
     assert_equal expected, Memory.parse_rollup(ROLLUP)
   end
 
   def test_smaps_are_summed_by_name_without_zeros
-    expected = { "anonymous, executable" => { "Rss" => 4, "Private_Dirty" => 4 }, "[heap]" => { "Rss" => 8, "Private_Dirty" => 8 },
-                 "anonymous" => { "Rss" => 48 }, "/usr/lib/a b.so (deleted)" => { "Rss" => 64, "Shared_Clean" => 64 },
+    expected = { "anonymous, executable" => { "Rss" => 4, "Private_Dirty" => 4 },
+                 "[heap]" => { "Rss" => 8, "Private_Dirty" => 8 }, "anonymous" => { "Rss" => 48 },
+                 "/usr/lib/a b.so (deleted)" => { "Rss" => 64, "Shared_Clean" => 64 },
                  "[anon:Ruby:GC:default:heap_page_body_allocate]" => { "Rss" => 128 } }
     assert_equal expected, Memory.parse_smaps(SMAPS)
   end
@@ -71,8 +75,8 @@ class TestMemory < Minitest::Test
       hold.read
     end
     grandchild = out.gets.to_i
-    assert_equal [child, grandchild], Memory.tree(child)
-    assert_includes Memory.tree(Process.pid), grandchild
+    assert_equal [child, grandchild], ProcessTable.tree(child)
+    assert_includes ProcessTable.tree(Process.pid), grandchild
   ensure
     [out, inn, hold, let_go].each(&:close)
     Process.wait(child)
@@ -81,6 +85,6 @@ class TestMemory < Minitest::Test
   def test_tree_leaves_out_what_has_ended
     child = fork { exit!(0) }
     Process.wait(child)
-    refute_includes Memory.tree(Process.pid), child
+    refute_includes ProcessTable.tree(Process.pid), child
   end
 end

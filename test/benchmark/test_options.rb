@@ -30,7 +30,7 @@ class TestOptions < Minitest::Test
         ["--ruby", ruby, "--env", "a:X"] => /--env wants NAME:KEY=VALUE, not a:X/,
         ["--ruby", ruby, "--env", "a"] => /--env wants NAME:KEY=VALUE/,
         ["--ruby", ruby, "--env", "b:X=1"] => /--env names no build: b \(there are a\)/,
-        ["--ruby", ruby, "--only", "nothing"] => /no such benchmark: nothing \(see --list\)/,
+        ["--ruby", ruby, "--only", "nothing"] => /--only: no such: nothing \(there are fork_gc, /,
         ["--ruby", ruby, "--runs", "0"] => /--runs wants a number above 0/,
         ["--ruby", ruby, "--runs", "x"] => /invalid argument: --runs x/,
         ["--ruby", ruby, "--source", "/nowhere"] => %r{--source: no such directory: /nowhere},
@@ -49,15 +49,28 @@ class TestOptions < Minitest::Test
   end
 
   def test_long_benchmarks_are_chosen_by_name_alone
-    BenchmarkTest.load("lib/cli")
-    assert_empty Options.new([], Benchmark.all).chosen.map(&:title) & %w[sweep programs programs_yjit programs_instructions]
-    assert_equal %w[gc sweep], Options.new(%w[--only sweep,gc], Benchmark.all).chosen.map(&:title)
+    BenchmarkTest.load("lib/measure/run_command")
+    options = Options.new
+    long = %w[sweep programs programs_yjit programs_instructions]
+    assert_empty options.chosen(Benchmark.all).map(&:title) & long
+    options.only = %w[sweep gc]
+    assert_equal %w[gc sweep], options.chosen(Benchmark.all).map(&:title)
+  end
+
+  # For results: as a shell takes it, with no place of this machine.
+  def test_the_command_as_it_was_called
+    BenchmarkTest.load("lib/measure/run_command")
+    arguments = ["--ruby", "a=#{CommandLine::ROOT}/build/a", "--files", "it's|a b", "--only", "gc,skk"]
+    assert_equal %q(benchmark/run --ruby a=build/a --files 'it'\''s|a b' --only gc,skk),
+                 RunCommand.new(arguments).to_s
   end
 
   def test_list_and_help
     out, _, status = command("run", "--list")
     assert_predicate status, :success?
-    assert_equal %w[fork_gc fork_requests fork_exit call_caches parent_slots skk job_threads job_forks gc sweep instructions marking programs programs_yjit programs_instructions], out.lines.map { |line| line.split.first }
+    titles = %w[fork_gc fork_requests fork_exit call_caches parent_slots skk job_threads job_forks gc sweep
+                instructions marking programs programs_yjit programs_instructions]
+    assert_equal titles, out.lines.map { |line| line.split.first }
     out, _, status = command("run", "--help")
     assert_predicate status, :success?
     assert_includes out, "--ruby NAME=PATH"
@@ -67,7 +80,8 @@ class TestOptions < Minitest::Test
     assert_refused(/not understood: see --help/, "pages")
     assert_refused(/not a process number: x/, "pages", "compare", "x", "1")
     assert_refused(/no process 999999999/, "pages", "compare", "999999999", Process.pid)
-    assert_refused(%r{no such file: /nowhere}, "pages", "compare", Process.pid, Process.pid, "--faults", "/nowhere")
+    assert_refused(%r{no such file: /nowhere}, "pages", "compare", Process.pid, Process.pid, "--faults",
+                   "/nowhere")
     assert_refused(%r{no such file: /nowhere/ruby}, "pages", "try", "/nowhere/ruby")
     assert_refused(/no process 999999999/, "pages", "record", "999999999", "/dev/null")
   end

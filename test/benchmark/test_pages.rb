@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 require_relative "helper"
-BenchmarkTest.load("lib/faults")
-BenchmarkTest.load("lib/lost_pages")
+BenchmarkTest.load("lib/memory/faults")
+BenchmarkTest.load("lib/memory/lost_pages")
 require "json"
 
 class TestPages < Minitest::Test
@@ -33,8 +33,29 @@ class TestPages < Minitest::Test
       7000-8000 rw-p 00000000 00:00 0                          [heap]
       9000-a000 r--p 00000000 00:00 0                          [vvar]
     MAPS
-    assert_equal [[0x1000, 0x3000, "", false], [0x3000, 0x4000, "/a b.so", true], [0x7000, 0x8000, "[heap]", false]],
+    expected = [[0x1000, 0x3000, "", false], [0x3000, 0x4000, "/a b.so", true],
+                [0x7000, 0x8000, "[heap]", false]]
+    assert_equal expected,
                  mappings.map { |mapping| [mapping.first, mapping.last, mapping.name, mapping.file] }
+  end
+
+  # A process whose memory cannot be read.
+  Space = Struct.new(:mappings) do
+    def each_page(_) = nil
+    def words(*) = nil
+    def mapping_of(_) = nil
+  end
+
+  # Where the kernel keeps the names that Ruby gives to its memory.
+  def test_names_of_memory
+    { "[anon:Ruby:GC:heap pages]" => "GC pages", "[anon:Ruby:GC:metadata]" => "GC metadata",
+      "[anon:Ruby:GC:default:heap_page_body_allocate]" => "GC pages", "[heap]" => "malloc",
+      "[anon:Ruby:rjit_reserve_addr_space]" => "JIT code",
+      "[anon:Ruby:fiber_pool_allocate_memory]" => "stacks",
+      "[anon:something]" => "anonymous other" }.each do |name, kind|
+      mapping = AddressSpace::Mapping.new(0x1000, 0x2000, "rw-p", name, false)
+      assert_equal kind, PageKinds.new(Space.new([mapping])).of(0x1000, mapping), name
+    end
   end
 
   ALLOCATING = <<~'RUBY'
@@ -64,13 +85,16 @@ class TestPages < Minitest::Test
   end
 
   def test_gc_pages_are_recognised_from_outside
-    assert_recognised(ALLOCATING + SAYING) { |allocated, found| assert_in_delta allocated, found, allocated / 20 }
+    assert_recognised(ALLOCATING + SAYING) do |allocated, found|
+      assert_in_delta allocated, found, allocated / 20
+    end
   end
 
   # Its pages and its parent's may be mappings of their own. What the parent has given back
   # to malloc and the child has not touched again is not in memory.
   def test_gc_pages_of_a_child_are_recognised_from_outside
-    assert_recognised("#{ALLOCATING}Process.wait(fork do\nmore = Array.new(200_000) { Object.new }\n#{SAYING}end)") do |allocated, found|
+    child = "Process.wait(fork do\nmore = Array.new(200_000) { Object.new }\n#{SAYING}end)"
+    assert_recognised(ALLOCATING + child) do |allocated, found|
       assert_operator found, :<=, allocated * 21 / 20
     end
   end
@@ -93,7 +117,9 @@ class TestPages < Minitest::Test
     at_rest(script.sub("gets_one = $stdin.sysread(3)", "")) do |master, worker|
       space_of(master).close
       # The child is at rest when it reads; the kernel says so.
-      Timeout.timeout(60) { Thread.pass until File.read("/proc/#{worker}/syscall").match?(/\A0 0x0 /) && true }
+      Timeout.timeout(60) do
+        Thread.pass until File.read("/proc/#{worker}/syscall").match?(/\A0 0x0 /) && true
+      end
       tally = LostPages.new(master, worker.to_i).to_h["malloc"]
       assert_in_delta 4.0, tally["lost"], 1.0
       assert_operator tally["own"], :>, 5.9

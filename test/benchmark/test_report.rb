@@ -1,11 +1,13 @@
 # frozen_string_literal: true
 
 require_relative "helper"
-BenchmarkTest.load("lib/runner")
-BenchmarkTest.load("lib/report")
+BenchmarkTest.load("lib/measure/runner")
+BenchmarkTest.load("lib/measure/report")
 require "json"
 
 class TestReport < Minitest::Test
+  include BenchmarkTest
+
   # Not among those that are run.
   Example = Class.new do
     def self.title = "example"
@@ -15,24 +17,29 @@ class TestReport < Minitest::Test
     def self.metrics
       [Benchmark::Metric.new(key: :memory, title: "memory", unit: "MB", better: :less, digits: 1),
        Benchmark::Metric.new(key: :speed, title: "speed", unit: "1/s", better: :more, digits: 0),
-       Benchmark::Metric.new(key: :extra, title: "what comes on top", unit: "MB", better: :less, digits: 1, alone: true)]
+       Benchmark::Metric.new(key: :extra, title: "what comes on top", unit: "MB", better: :less, digits: 1,
+                             alone: true)]
     end
   end
   Finished = Struct.new(:samples, :omissions)
-  FACTS = { date: "2026-01-02T03:04:05Z", cores: 2, cpu: "a | b", memory_mb: 100, kernel: "Linux", transparent_huge_pages: "madvise" }.freeze
 
   def sample(build, run, values, kase = "a case")
-    Runner::Sample.new(benchmark: "example", case: kase, build: build, run: run, outcome: Benchmark::Outcome.new(values: values, raw: {}))
+    Runner::Sample.new(benchmark: "example", case: kase, build: build, run: run,
+                       outcome: Benchmark::Outcome.new(values: values, raw: {}))
   end
 
   def report(samples, skipped = [], builds: %w[stock cow], layouts: 1)
-    builds = builds.map { |name| BenchmarkTest::Named.new(name, "ruby 3", { "name" => "jemalloc" }, { "A" => "b" }, layouts) }
+    builds = builds.map do |name|
+      BenchmarkTest::Named.new(name, "ruby 3", { "name" => "jemalloc" }, { "A" => "b" }, layouts)
+    end
     Report.new(FACTS, builds, [Example], Finished.new(samples, skipped))
   end
 
   def samples
-    [sample("stock", 1, { memory: { "x" => 10.0, "y | z" => 1.0 }, speed: 100 }), sample("cow", 1, { memory: { "x" => 5.0, "y | z" => 0 }, speed: 110 }),
-     sample("stock", 2, { memory: { "x" => 20.0 }, speed: 100 }), sample("cow", 2, { memory: { "x" => 12.0 }, speed: 90 })]
+    [sample("stock", 1, { memory: { "x" => 10.0, "y | z" => 1.0 }, speed: 100 }),
+     sample("cow", 1, { memory: { "x" => 5.0, "y | z" => 0 }, speed: 110 }),
+     sample("stock", 2, { memory: { "x" => 20.0 }, speed: 100 }),
+     sample("cow", 2, { memory: { "x" => 12.0 }, speed: 90 })]
   end
 
   def test_text
@@ -52,25 +59,36 @@ class TestReport < Minitest::Test
 
   def test_a_metric_without_a_ratio
     extra, = report([sample("stock", 1, { extra: 0.1 }), sample("cow", 1, { extra: 3.0 })]).tables
-    assert_equal [["a case", "0.1", "3.0", "-", "-"]], extra.rows
+    assert_equal [["a case", "0.1", "3.0", "-"]], extra.rows
   end
 
   def test_a_metric_with_a_geometric_mean
-    metrics = [Benchmark::Metric.new(key: :memory, title: "memory", unit: "MB", better: :less, digits: 1, geometric: true)]
+    metrics = [Benchmark::Metric.new(key: :memory, title: "memory", unit: "MB", better: :less, digits: 1,
+                                     geometric: true)]
     values = [{ "x" => 10.0, "y" => 1.0, "only one" => 1.0 }, { "x" => 5.0, "y" => 8.0 }]
     report = report([sample("stock", 1, { memory: values[0] }), sample("cow", 1, { memory: values[1] })])
-    Example.stub(:metrics, metrics) { assert_equal ["geometric mean", "", "", "2.000", ""], report.tables.first.rows.last }
+    Example.stub(:metrics, metrics) do
+      assert_equal ["geometric mean", "", "", "2.000"], report.tables.first.rows.last
+    end
   end
 
   def test_what_is_worse_in_each_run_stands_apart
     memory, speed = %i[memory speed].map { |key| [key, { "x" => 100.0, "y" => 100.0, "z" => 100.0 }] }
     better = { memory: :less, speed: :more }
-    metrics = better.map { |key, word| Benchmark::Metric.new(key: key, title: key.to_s, unit: "1", better: word, digits: 0, geometric: true) }
-    ours = [{ memory: { "x" => 104.0, "y" => 104.0, "z" => 90.0 }, speed: { "x" => 104.0, "y" => 90.0, "z" => 102.0 } },
-            { memory: { "x" => 110.0, "y" => 102.0, "z" => 80.0 }, speed: { "x" => 110.0, "y" => 80.0, "z" => 80.0 } }]
-    samples = ours.flat_map.with_index(1) { |values, run| [sample("stock", run, [memory, speed].to_h), sample("cow", run, values)] }
+    metrics = better.map do |key, word|
+      Benchmark::Metric.new(key: key, title: key.to_s, unit: "1", better: word, digits: 0, geometric: true)
+    end
+    ours = [{ memory: { "x" => 104.0, "y" => 104.0, "z" => 90.0 },
+              speed: { "x" => 104.0, "y" => 90.0, "z" => 102.0 } },
+            { memory: { "x" => 110.0, "y" => 102.0, "z" => 80.0 },
+              speed: { "x" => 110.0, "y" => 80.0, "z" => 80.0 } }]
+    samples = ours.flat_map.with_index(1) do |values, run|
+      [sample("stock", run, [memory, speed].to_h), sample("cow", run, values)]
+    end
     Example.stub(:metrics, metrics) do
-      apart = report(samples).tables.select { |table| table.title.include?("worse by more than 3 % in each run") }
+      apart = report(samples).tables.select do |table|
+        table.title.include?("worse by more than 3 % in each run")
+      end
       assert_equal [%w[x], %w[y]], apart.map { |table| table.rows.map(&:first) }
     end
   end
@@ -82,9 +100,18 @@ class TestReport < Minitest::Test
   end
 
   def test_a_build_that_was_not_measured_has_no_column_and_a_missing_value_no_number
-    tables = report([sample("stock", 1, { memory: { "x" => 1 } }), sample("cow", 1, { memory: { "w" => 1 } })], builds: %w[stock other cow]).tables
-    assert_equal ["", "stock", "cow", "ratio", "spread"], tables.first.head
-    assert_equal [["x", "1.0", "-", "-", "-"], ["w", "-", "1.0", "-", "-"]], tables.first.rows
+    samples = [sample("stock", 1, { memory: { "x" => 1 } }), sample("cow", 1, { memory: { "w" => 1 } })]
+    tables = report(samples, builds: %w[stock other cow]).tables
+    assert_equal ["", "stock", "cow", "ratio"], tables.first.head
+    assert_equal [["x", "1.0", "-", "-"], ["w", "-", "1.0", "-"]], tables.first.rows
+  end
+
+  def test_without_a_second_run_there_is_no_spread
+    once = report(samples.first(2))
+    assert_equal ["", "stock", "cow", "ratio"], once.tables.first.head
+    assert_includes once.text, "one run of each; ratio: to stock\n"
+    assert_equal ["", "stock", "cow", "ratio", "spread"], report(samples).tables.first.head
+    assert_includes report(samples).text, "medians; ratio: to stock, pair by pair, median, with the least"
   end
 
   def test_head_and_skipped_parts_are_shown

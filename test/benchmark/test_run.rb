@@ -1,14 +1,19 @@
 # frozen_string_literal: true
 
 require_relative "helper"
-BenchmarkTest.load("lib/build")
-BenchmarkTest.load("lib/measured")
-BenchmarkTest.load("lib/runner")
+BenchmarkTest.load("lib/measure/build")
+BenchmarkTest.load("lib/measure/measured")
+BenchmarkTest.load("lib/measure/progress")
+BenchmarkTest.load("lib/measure/runner")
 require "json"
+require "stringio"
 
 # The whole way, with two names for the same ruby.
 class TestRun < Minitest::Test
   include BenchmarkTest
+
+  ONE = ["--ruby", "one=#{RUBY}", "--no-glibc"].freeze
+  TWO = [*ONE, "--ruby", "two=#{RUBY}"].freeze
 
   # Neither build has the other's run before its own in all rounds.
   def test_order_of_builds
@@ -22,7 +27,7 @@ class TestRun < Minitest::Test
     end
     benchmark.const_set(:SPEED_ONLY, false)
     builds = %w[one two].map { |name| Build.new(name, RUBY) }
-    progress = Object.new.tap { |quiet| %i[round start say].each { |name| quiet.define_singleton_method(name) { |*| nil } } }
+    progress = Progress.new(StringIO.new)
     Runner.new(builds, [benchmark], Struct.new(:quick, :runs, :minutes).new(false, 3, 1), progress).run
     assert_equal %w[one two two one one two], order
   end
@@ -40,11 +45,12 @@ class TestRun < Minitest::Test
 
   def test_quick_run
     Dir.mktmpdir do |directory|
-      out, errors, status = command("run", "--ruby", "one=#{RUBY}", "--ruby", "two=#{RUBY}", "--env", "two:EXAMPLE=1", "--no-glibc",
-                                    "--quick", "--only", "call_caches,skk,gc", "--dictionary", "/nowhere", "--output", directory)
+      arguments = [*TWO, "--env", "two:EXAMPLE=1", "--quick", "--only", "call_caches,skk,gc",
+                   "--dictionary", "/nowhere", "--output", directory]
+      out, errors, status = command("run", *arguments)
       assert_predicate status, :success?, errors
       assert_match(/^call_caches: .*less is better, synthetic\)$/, out)
-      assert_match(/^one warmup, after calling them +[\d.]+ +[\d.]+ +[\d.]+ +one run$/, out)
+      assert_match(/^one warmup, after calling them +[\d.]+ +[\d.]+ +[\d.]+$/, out)
       assert_match(/two: ruby .* EXAMPLE=1$/, out)
       assert_match(%r{skipped: skk: no dictionary /nowhere: install Debian's package skkdic-extra}, out)
       assert_match(/skipped: gc: needs CRuby's source tree: give --source DIR/, out)
@@ -53,22 +59,32 @@ class TestRun < Minitest::Test
       raw = JSON.parse(File.read(File.join(directory, "results.json")))
       assert_equal [["one", 1], ["two", 1]], raw["samples"].map { |sample| sample.values_at("build", "run") }
       child = raw["samples"][0]["outcome"]["raw"]["looks"]["called"]["workers"][0]
-      %w[Pss Private_Dirty Private_Clean Shared_Dirty Shared_Clean mappings].each { |key| assert_includes child, key }
+      %w[Pss Private_Dirty Private_Clean Shared_Dirty Shared_Clean mappings].each do |key|
+        assert_includes child, key
+      end
       assert_includes raw["samples"][0]["outcome"]["raw"]["result"]["gc"], "count"
       assert_equal %w[one two], raw["builds"].map { |build| build["name"] }
-      %w[date cores memory_mb kernel transparent_huge_pages commit].each { |key| assert_includes raw["machine"], key }
+      %w[date cores memory_mb kernel transparent_huge_pages commit].each do |key|
+        assert_includes raw["machine"], key
+      end
+      _, commit, called, = File.readlines(File.join(directory, "tables.md"), chomp: true).reject(&:empty?)
+      assert_match(/\A- [-\dT:]+Z, commit \S+\z/, commit)
+      assert_equal ["benchmark/run #{arguments.join(" ")}"], raw["machine"]["commands"]
+      assert_equal "- #{raw["machine"]["commands"].first}", called
       assert_match(/\A(glibc|libc|\w*malloc)\z/, raw["builds"][0]["allocator"]["name"])
     end
   end
 
   def test_marking
     Dir.mktmpdir do |directory|
-      out, errors, status = command("run", "--ruby", "one=#{RUBY}", "--ruby", "two=#{RUBY}", "--no-glibc", "--quick", "--only", "marking", "--output", directory)
-      skip "a ruby before 3.3 tells no marking time" if out.include?("skipped: marking: objects in order, 1000: one tells no marking time")
+      out, errors, status = command("run", *TWO, "--quick", "--only", "marking", "--output", directory)
+      none = "skipped: marking: objects in order, 1000: one tells no marking time"
+      skip "a ruby before 3.3 tells no marking time" if out.include?(none)
 
       assert_predicate status, :success?, errors
-      kinds = ["objects in order", "objects at random", "structs at random", "64 lists", "closures", "records"]
-      kinds.each { |kind| assert_match(/^#{kind}, 1000 +[\d.]+ +[\d.]+ +[\d.]+ /, out) }
+      kinds = ["objects in order", "objects at random", "structs at random", "64 lists", "closures",
+               "records"]
+      kinds.each { |kind| assert_match(/^#{kind}, 1000 +[\d.]+ +[\d.]+ +[\d.]+$/, out) }
       assert_match(/^geometric mean +[\d.]+/, out)
       JSON.parse(File.read(File.join(directory, "results.json")))["samples"].each do |sample|
         result = sample["outcome"]["raw"]["result"]
@@ -81,7 +97,7 @@ class TestRun < Minitest::Test
   # A missing dictionary alone is not a success.
   def test_nothing_measured_is_a_failure
     Dir.mktmpdir do |directory|
-      out, _, status = command("run", "--ruby", "one=#{RUBY}", "--no-glibc", "--only", "gc", "--output", directory)
+      out, _, status = command("run", *ONE, "--only", "gc", "--output", directory)
       assert_equal 1, status.exitstatus
       assert_match(/skipped: gc/, out)
     end
@@ -95,8 +111,8 @@ class TestRun < Minitest::Test
       File.write(File.join(programs, "hash1.rb"), "raise ArgumentError, 'on purpose'\n")
       File.write(File.join(programs, "binary_trees.rb"), "require 'no/such/library'\n")
       File.write(File.join(programs, "gcbench.rb"), "abort\n")
-      out, _, status = command("run", "--ruby", "one=#{RUBY}", "--no-glibc", "--quick", "--only", "gc", "--source", directory,
-                               "--output", File.join(directory, "out"))
+      out, _, status = command("run", *ONE, "--quick", "--only", "gc", "--source", directory, "--output",
+                               File.join(directory, "out"))
       assert_equal 1, status.exitstatus, "a program failed"
       assert_match(/^null +[\d.]+$/, out)
       assert_match(/^failed: gc: hash1: gc on one: ended with .*on purpose \(ArgumentError\)/, out)
@@ -111,10 +127,11 @@ class TestRun < Minitest::Test
       programs = File.join(directory, "benchmark/gc")
       FileUtils.mkdir_p(programs)
       seen = File.join(directory, "seen")
-      File.write(File.join(programs, "null.rb"), "File.write(#{seen.dump}, \"\#{Workload::BALLAST.flatten.size}\\n\", mode: 'a')\n")
+      File.write(File.join(programs, "null.rb"),
+                 "File.write(#{seen.dump}, \"\#{Workload::BALLAST.flatten.size}\\n\", mode: 'a')\n")
       File.write(File.join(programs, "left_out.rb"), "abort\n")
-      _, errors, status = command("run", "--ruby", "one=#{RUBY}", "--ruby", "two=#{RUBY}", "--no-glibc", "--runs", "3", "--only", "gc",
-                                  "--files", "^null", "--source", directory, "--output", File.join(directory, "out"))
+      _, errors, status = command("run", *TWO, "--runs", "3", "--only", "gc", "--files", "^null", "--source",
+                                  directory, "--output", File.join(directory, "out"))
       assert_predicate status, :success?, errors
       assert_equal [0, 0, 5_200, 5_200, 10_400, 10_400], File.readlines(seen).map(&:to_i)
     end
@@ -125,12 +142,15 @@ class TestRun < Minitest::Test
       programs = File.join(directory, "benchmark/gc")
       FileUtils.mkdir_p(programs)
       File.write(File.join(programs, "aobench.rb"), "GC.start\n")
-      out, errors, status = command("run", "--ruby", "one=#{RUBY}", "--no-glibc", "--quick", "--only", "sweep", "--source", directory,
+      out, errors, status = command("run", *ONE, "--quick", "--only", "sweep", "--source", directory,
                                     "--output", File.join(directory, "out"))
       assert_predicate status, :success?, errors
-      ["10000 strings", "30000 strings", "aobench", "1 process", "2 processes"].each { |label| assert_match(/^#{label} +[\d.]+$/, out) }
+      ["10000 strings", "30000 strings", "aobench", "1 process", "2 processes"].each do |label|
+        assert_match(/^#{label} +[\d.]+$/, out)
+      end
       raw = JSON.parse(File.read(File.join(directory, "out/results.json")))
-      assert_equal [10_000, 30_000], raw["samples"].filter_map { |sample| sample.dig("outcome", "raw", "result", "kept") if sample["case"].end_with?("strings") }
+      samples = raw["samples"].select { |sample| sample["case"].end_with?("strings") }
+      assert_equal [10_000, 30_000], samples.map { |sample| sample.dig("outcome", "raw", "result", "kept") }
     end
   end
 
@@ -147,41 +167,44 @@ class TestRun < Minitest::Test
         raise ARGV.inspect unless ARGV[1] == "-e" && ARGV[2].match?(/\Aone::.* --disable-gems --(yjit|disable-jit)\z/) && ARGV[3..4] == %w[-r ips]
         puts "warming up....", "Iteration per second (i/s):", "#{File.basename(ARGV[0], ".*")}  1000000.0  ", "an other job  2.5e+8  "
       RUBY
-      out, errors, status = command("run", "--ruby", "one=#{RUBY}", "--no-glibc", "--quick", "--only", "programs,programs_yjit", "--source", directory,
-                                    "--driver", driver, "--output", File.join(directory, "out"))
+      out, errors, status = command("run", *ONE, "--quick", "--only", "programs,programs_yjit", "--source",
+                                    directory, "--driver", driver, "--output", File.join(directory, "out"))
       assert_equal 1, status.exitstatus, errors
       assert_match(/^app_fib +1000\.0$/, out)
       assert_match(/^array_max_int: an other job +4\.0$/, out)
       assert_match(/^failed: programs_yjit: app_fib.rb: app_fib.rb on one: broken: an Error here/, out)
       assert_equal 1, out.scan(/^app_fib /).size
 
-      out, = command("run", "--ruby", "one=#{RUBY}", "--no-glibc", "--quick", "--only", "programs", "--source", directory, "--files", "fib|xyz",
-                     "--driver", driver, "--output", File.join(directory, "out"))
+      out, = command("run", *ONE, "--quick", "--only", "programs", "--source", directory, "--files",
+                     "fib|xyz", "--driver", driver, "--output", File.join(directory, "out"))
       assert_match(/^app_fib/, out)
       refute_match(/^array/, out)
 
-      out, = command("run", "--ruby", "one=#{RUBY}", "--no-glibc", "--quick", "--only", "programs", "--source", directory,
-                     "--driver", "/nowhere", "--output", File.join(directory, "out"))
-      assert_match(/^skipped: programs: no benchmark-driver: install the gem benchmark_driver, or give --driver FILE/, out)
+      out, = command("run", *ONE, "--quick", "--only", "programs", "--source", directory, "--driver",
+                     "/nowhere", "--output", File.join(directory, "out"))
+      none = "skipped: programs: no benchmark-driver: install the gem benchmark_driver, or give --driver FILE"
+      assert_includes out, none
     end
   end
 
   # Of an iteration alone, whatever comes before the loop; of a program that is none, all.
   def test_instructions_of_programs
     driver = File.expand_path("../../build/gems/driver/bin/benchmark-driver", __dir__)
-    skip "no benchmark-driver below build/gems (make benchmark-programs installs it)" unless File.exist?(driver)
+    there = File.exist?(driver)
+    skip "no benchmark-driver below build/gems (make benchmark-programs installs it)" unless there
     skip "no valgrind" unless system("valgrind", "--version", out: File::NULL, err: File::NULL)
 
     Dir.mktmpdir do |directory|
       programs = File.join(directory, "benchmark")
       FileUtils.mkdir_p(programs)
       { "few" => 10, "many" => 1_000_000 }.each do |name, before|
-        File.write(File.join(programs, "hash_#{name}.yml"), "prelude: '#{before}.times { }'\nloop_count: 1000000000\nbenchmark: '1.+(1)'\n")
+        File.write(File.join(programs, "hash_#{name}.yml"),
+                   "prelude: '#{before}.times { }'\nloop_count: 1000000000\nbenchmark: '1.+(1)'\n")
       end
       File.write(File.join(programs, "app_once.rb"), "100_000.times { }")
       File.write(File.join(programs, "app_broken.rb"), "abort 'on purpose'")
-      out, errors, status = command("run", "--ruby", "one=#{RUBY}", "--no-glibc", "--runs", "1", "--only", "programs_instructions", "--source", directory,
-                                    "--driver", driver, "--output", File.join(directory, "out"))
+      out, errors, status = command("run", *ONE, "--runs", "1", "--only", "programs_instructions", "--source",
+                                    directory, "--driver", driver, "--output", File.join(directory, "out"))
       assert_equal 1, status.exitstatus, errors
       few, many = %w[few many].map { |name| Float(out[/^hash_#{name}: \S+ +([\d.]+)$/, 1]) }
       assert_in_delta few, many, few / 100
@@ -196,9 +219,11 @@ class TestRun < Minitest::Test
     Dir.mktmpdir do |directory|
       ruby = File.join(directory, "ruby")
       # Fails when it measures, but not when it says what it is.
-      File.write(ruby, "#!/bin/sh\ncase $* in *sweep.rb*) echo no good >&2; exit 3;; esac\nexec '#{RUBY}' \"$@\"\n")
+      File.write(ruby,
+                 "#!/bin/sh\ncase $* in *sweep.rb*) echo no good >&2; exit 3;; esac\nexec '#{RUBY}' \"$@\"\n")
       File.chmod(0o755, ruby)
-      out, _, status = command("run", "--ruby", "one=#{ruby}", "--no-glibc", "--quick", "--only", "sweep", "--output", directory)
+      out, _, status = command("run", "--ruby", "one=#{ruby}", "--no-glibc", "--quick", "--only", "sweep",
+                               "--output", directory)
       assert_equal 1, status.exitstatus
       assert_match(/^failed: sweep: 2 processes: sweep on one: ended with .*no good/, out)
       assert_match(/^skipped: sweep: aobench is CRuby's: give --source DIR/, out)
@@ -210,17 +235,17 @@ class TestRun < Minitest::Test
     before = trap(:INT, "DEFAULT") # a job in the background ignores it, and so does what it starts
     Dir.mktmpdir do |directory|
       errors_out, errors_in = IO.pipe
-      pid = Process.spawn(RbConfig.ruby, File.join(BENCHMARK, "run"), "--ruby", "one=#{RUBY}", "--no-glibc", "--only", "fork_requests",
+      pid = Process.spawn(RbConfig.ruby, File.join(BENCHMARK, "run"), *ONE, "--only", "fork_requests",
                           "--output", directory, err: errors_in, out: File::NULL)
       errors_in.close
       assert_match(/fork_requests/, errors_out.gets)
       family = []
-      Timeout.timeout(120) { Thread.pass until (family = Memory.tree(pid)).size > 3 }
+      Timeout.timeout(120) { Thread.pass until (family = ProcessTable.tree(pid)).size > 3 }
       Process.kill(:INT, pid)
       Process.wait(pid)
       assert_equal 130, $?.exitstatus
       assert_match(/interrupted/, errors_out.read)
-      Memory.each_process { |left, *| refute_includes family, left }
+      assert_empty ProcessTable.running.keys & family
     end
   ensure
     trap(:INT, before)
@@ -234,8 +259,8 @@ class TestRun < Minitest::Test
       File.write(File.join(programs, "null.rb"), "GC.start\n")
       File.write(File.join(programs, "ring.rb"), "sleep\n")
       errors_out, errors_in = IO.pipe
-      pid = Process.spawn(RbConfig.ruby, File.join(BENCHMARK, "run"), "--ruby", "one=#{RUBY}", "--no-glibc", "--only", "gc",
-                          "--source", directory, "--output", directory, err: errors_in, out: File::NULL)
+      pid = Process.spawn(RbConfig.ruby, File.join(BENCHMARK, "run"), *ONE, "--only", "gc", "--source",
+                          directory, "--output", directory, err: errors_in, out: File::NULL)
       errors_in.close
       assert_match(/gc: null, one/, errors_out.gets)
       assert_match(/gc: ring, one/, errors_out.gets)
@@ -258,17 +283,21 @@ class TestRun < Minitest::Test
         "fork { sleep }; exit!(3)" => /no end after 1 s|ended with/
       }.each do |script, message|
         File.write(File.join(directory, "bad.rb"), script)
-        error = assert_raises(Measured::Failed) { Measured.run(build, File.join(directory, "bad"), timeout: script.include?("sleep") ? 1 : 60) }
+        error = assert_raises(Measured::Failed) do
+          Measured.run(build, File.join(directory, "bad"), timeout: script.include?("sleep") ? 1 : 60)
+        end
         assert_match message, error.message
       end
     end
-    assert_equal [Process.pid], Memory.tree(Process.pid)
+    assert_equal [Process.pid], ProcessTable.tree(Process.pid)
   end
 
   def test_the_allocator_in_use_is_named_not_the_one_mapped
     build = Build.new("one", RUBY).check
     assert_equal build.allocator["name"], build.with("same", {}).allocator["name"]
-    assert_equal "glibc", build.with("glibc", { "LD_PRELOAD" => "libc.so.6" }).allocator["name"] if build.allocator["used"]
+    assert_equal "glibc",
+                 build.with("glibc",
+                            { "LD_PRELOAD" => "libc.so.6" }).allocator["name"] if build.allocator["used"]
     jemalloc = Dir["/usr/lib/*/libjemalloc.so.2"].first
     skip "no jemalloc to preload" unless jemalloc && build.allocator["used"]
 

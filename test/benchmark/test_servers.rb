@@ -1,11 +1,15 @@
 # frozen_string_literal: true
 
 require_relative "helper"
-%w[server_matrix server_report server_run wrk].each { |name| BenchmarkTest.load("lib/#{name}") }
+%w[matrix server_report server_run wrk].each { |name| BenchmarkTest.load("lib/servers/#{name}") }
 require "json"
+require "socket"
+require "tempfile"
 require "yaml"
 
 class TestServerMatrix < Minitest::Test
+  include BenchmarkTest
+
   def test_the_whole_is_the_product_of_the_axes
     whole = ServerMatrix.product
     assert_equal ServerMatrix::AXES.values.map(&:size).reduce(:*), whole.size
@@ -16,8 +20,11 @@ class TestServerMatrix < Minitest::Test
     chosen = ServerMatrix.chosen
     assert_empty chosen - ServerMatrix.product
     assert_equal chosen.uniq, chosen
-    assert_equal App::NAMES.product(Server.all.map(&:title)).sort, chosen.map { |setting| [setting.app, setting.server] }.uniq.sort
-    ServerMatrix::AXES.each { |axis, values| assert_equal values.sort_by(&:to_s), chosen.map(&axis).uniq.sort_by(&:to_s), axis.to_s }
+    pairs = chosen.map { |setting| [setting.app, setting.server] }.uniq
+    assert_equal App::NAMES.product(Server.all.map(&:title)).sort, pairs.sort
+    ServerMatrix::AXES.each do |axis, values|
+      assert_equal values.sort_by(&:to_s), chosen.map(&axis).uniq.sort_by(&:to_s), axis.to_s
+    end
   end
 
   def test_quick_has_every_server
@@ -27,16 +34,21 @@ class TestServerMatrix < Minitest::Test
 
   def test_named_axes_leave_the_others_as_usual
     settings = ServerMatrix.only(server: %w[puma unicorn], yjit: [false])
-    assert_equal ["curve-rails-puma-warmup-glibc-interpreter", "curve-rails-unicorn-warmup-glibc-interpreter"], settings.map(&:id)
+    ids = %w[puma unicorn].map { |server| "curve-rails-#{server}-warmup-glibc-interpreter" }
+    assert_equal ids, settings.map(&:id)
   end
 end
 
 class TestWrk < Minitest::Test
-  LINE = { answered: 100, failed: 0, status: "", connect: 0, read: 0, write: 0, timeout: 0, microseconds: 2_000_000, bytes: 5, p50: 1.5, p99: 20.25 }.freeze
+  include BenchmarkTest
+
+  LINE = { answered: 100, failed: 0, status: "", connect: 0, read: 0, write: 0, timeout: 0,
+           microseconds: 2_000_000, bytes: 5, p50: 1.5, p99: 20.25 }.freeze
 
   def test_figures
     result = Wrk.parse(JSON.generate(LINE), 100)
-    assert_equal [100, 0, 50.0, 1.5, 20.25, ""], [result.requests, result.errors, result.rate, result.p50, result.p99, result.complaint]
+    assert_equal [100, 0, 50.0, 1.5, 20.25, ""],
+                 [result.requests, result.errors, result.rate, result.p50, result.p99, result.complaint]
   end
 
   def test_every_kind_of_error_counts_also_an_answer_that_did_not_come
@@ -46,8 +58,63 @@ class TestWrk < Minitest::Test
   end
 end
 
+# The whole way, against a server of a few lines.
+class TestWrkAtWork < Minitest::Test
+  include BenchmarkTest
+
+  ANSWER = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
+
+  def setup
+    skip Wrk.missing if Wrk.missing
+    @list = Tempfile.new("requests")
+    @list.puts "GET /a", "GET /b?x=1"
+    @list.close
+    @listener = TCPServer.new("127.0.0.1", 0)
+  end
+
+  def teardown
+    @server&.kill
+    @listener&.close
+    @list&.unlink
+  end
+
+  def serve(answer)
+    @server = Thread.new do
+      loop do
+        client = @listener.accept
+        # wrk first connects once without a request.
+        line = client.gets until line == "\r\n" || client.eof?
+        client.write(answer) if line
+        client.close
+      rescue Errno::EPIPE, Errno::ECONNRESET
+        next # wrk has ended
+      end
+    end
+    @listener.local_address.ip_port
+  end
+
+  def test_a_part_of_the_list_is_played_and_the_first_answer_is_said
+    begun = []
+    result = Wrk.play(serve(ANSWER), @list.path, 0, 50) { begun << Clock.now }
+    assert_equal [1, 0], [begun.size, result.errors]
+    # Those that were under way at the end count as well.
+    assert_includes 50..50 + Wrk::CONNECTIONS, result.requests
+  end
+
+  def test_errors_are_counted
+    result = Wrk.play(serve(ANSWER.sub("200 OK", "500 No")), @list.path, 0, 20)
+    assert_equal result.requests, result.errors
+    assert_match(/\A\d+ failed, status 500\z/, result.complaint)
+  end
+
+  def test_a_list_that_is_missing_is_said
+    error = assert_raises(Wrk::Failed) { Wrk.play(serve(ANSWER), "/nowhere", 0, 1) }
+    assert_match(%r{wrk: .*/nowhere}, error.message)
+  end
+end
+
 class TestServerReport < Minitest::Test
-  FACTS = { date: "2026-01-02T03:04:05Z", cores: 2, cpu: "x", memory_mb: 100, kernel: "Linux", transparent_huge_pages: "madvise" }.freeze
+  include BenchmarkTest
 
   def process(worker, private_dirty, pss)
     { "worker" => worker, "Private_Dirty" => private_dirty * 1024, "Pss" => pss * 1024 }
@@ -55,31 +122,44 @@ class TestServerReport < Minitest::Test
 
   def curve(build, private_dirty)
     points = [0, 100].map do |requests|
-      workers = [-private_dirty / 10, 0, private_dirty / 10].map { |more| process(true, private_dirty + requests + more, 20) }
+      workers = [-private_dirty / 10, 0, private_dirty / 10].map do |more|
+        process(true, private_dirty + requests + more, 20)
+      end
       { "requests" => requests, "processes" => [process(false, 5, 50), *workers] }
     end
-    { "setting" => ServerMatrix.chosen.first.to_h.transform_keys(&:to_s), "build" => build, "round" => 1, "points" => points,
-      "loads" => [[0, 60, 0.5], [60, 100, 0.3]].map { |from, to, cpu| { "rate" => 100.0, "p50" => 2.0, "p99" => 9.0, "from" => from, "to" => to, "cpu" => cpu } } }
+    loads = [[0, 60, 0.5], [60, 100, 0.3]].map do |from, to, cpu|
+      { "rate" => 100.0, "p50" => 2.0, "p99" => 9.0, "from" => from, "to" => to, "cpu" => cpu }
+    end
+    setting = ServerMatrix.only(server: ["unicorn"]).first.to_h.transform_keys(&:to_s)
+    { "setting" => setting, "build" => build, "round" => 1, "points" => points, "loads" => loads,
+      "first_fork" => private_dirty / 10.0 }
   end
 
   def pages(build, mb)
-    kinds = ["GC pages", "malloc"].to_h { |kind| [kind, { "lost" => mb, "own" => 1.0, "changed words" => 0.5 }] }
+    kinds = ["GC pages", "malloc"].to_h do |kind|
+      [kind, { "lost" => mb, "own" => 1.0, "changed words" => 0.5 }]
+    end
     { "setting" => ServerMatrix.quick.last.to_h.transform_keys(&:to_s), "build" => build, "round" => 1,
-      "pages" => { "kinds" => kinds, "writers" => [{ "kind" => "malloc", "function" => "free", "mb" => mb }] } }
+      "pages" => { "kinds" => kinds,
+                   "writers" => [{ "kind" => "malloc", "function" => "free", "mb" => mb }] } }
   end
 
-  def report
-    builds = %w[stock cow].map { |name| BenchmarkTest::Named.new(name, "ruby 3", { "name" => "jemalloc" }, {}, 1) }
-    ServerReport.of(FACTS, builds, [curve("stock", 100), curve("cow", 50), pages("stock", 8.0), pages("cow", 2.0)], [])
+  def report(runs = [curve("stock", 100), curve("cow", 50), pages("stock", 8.0), pages("cow", 2.0)])
+    builds = %w[stock cow].map do |name|
+      BenchmarkTest::Named.new(name, "ruby 3", { "name" => "jemalloc" }, {}, 1)
+    end
+    ServerReport.of(FACTS, builds, runs, [])
   end
 
   def test_tables
     text = report.text
-    assert_match(/^unicorn, warmup, glibc, after 100 +200\.0 +150\.0 +0\.75 +one run$/, text)
-    assert_match(/^unicorn, warmup, glibc, after 0 +100\.0 +50\.0 +0\.50 +one run$/, text)
-    assert_match(/^rails: from the worker with the least.*\n\n.*\n-.*\nunicorn, warmup, glibc +20\.00 +10\.00 +0\.50 /, text)
+    assert_match(/^unicorn, warmup, glibc, after 100 +200\.0 +150\.0 +0\.75$/, text)
+    assert_match(/^unicorn, warmup, glibc, after 0 +100\.0 +50\.0 +0\.50$/, text)
+    row = "\n\n.*\n-.*\nunicorn, warmup, glibc "
+    assert_match(/^rails: from the worker with the least.*#{row}+20\.00 +10\.00 +0\.50$/, text)
     assert_match(/^rails: throughput .*more is better\)$/, text)
-    assert_match(/^rails: the server's CPU time for a request.*\n\n.*\n-.*\nunicorn, warmup, glibc +8\.00 +8\.00 /, text)
+    assert_match(/^rails: the server's CPU time for a request.*#{row}+8\.00 +8\.00 +1\.00$/, text)
+    assert_match(/^rails: the first fork that makes a worker.*#{row}+10\.0 +5\.0 +0\.50$/, text)
     assert_match(/^rack: inherited and lost by one worker: GC pages/, text)
     assert_match(/^free +malloc +8\.00 +2\.00$/, text)
     refute_match(/synthetic/, text)
@@ -87,11 +167,30 @@ class TestServerReport < Minitest::Test
 
   # Its children were killed, or orphans have left its tree.
   def test_cpu_time_that_fell
-    assert_nil ServerReport.cpu_of([{ "cpu" => 0.5, "from" => 0, "to" => 10 }, { "cpu" => -0.1, "from" => 10, "to" => 20 }])
+    assert_nil ServerReport.cpu_of([{ "cpu" => 0.5, "from" => 0, "to" => 10 },
+                                    { "cpu" => -0.1, "from" => 10, "to" => 20 }])
+  end
+
+  # The same height, colours and dashes, although not all have the same lines.
+  def test_curves_can_be_compared
+    settings = [{ server: ["unicorn"], warmup: [true, false] }, { server: ["puma"] },
+                { server: ["puma"], malloc: ["jemalloc"], warmup: [false], rehearsed: [true] }]
+    settings = settings.flat_map { |axes| ServerMatrix.only(axes) }
+    settings.map! { |setting| setting.to_h.transform_keys(&:to_s) }
+    runs = settings.each_with_index.flat_map do |setting, i|
+      %w[cow stock].map { |build| curve(build, 100 * (i + 1)).merge("setting" => setting) }
+    end
+    charts = report(runs).send(:charts).grep(Chart::Lines)
+    assert_equal %w[rails-unicorn-growth rails-puma-growth rails-puma-jemalloc-growth], charts.map(&:name)
+    assert_equal [[500, %w[stock cow], ServerReport::CASES]],
+                 charts.map { |chart| [chart.highest, chart.builds, chart.cases] }.uniq
+    assert_equal [%w[warmup plain], %w[warmup], %w[rehearsed]],
+                 charts.map { |chart| chart.lines.map(&:case).uniq }
   end
 
   def test_curves
-    names = Dir.mktmpdir { |directory| report.write(directory) { |line| line }.map { |file| File.basename(file) } }
+    files = Dir.mktmpdir { |directory| report.write(directory) { |line| line } }
+    names = files.map { |file| File.basename(file) }
     skip "gnuplot is not installed" unless Chart.available?
 
     assert_includes names, "rails-unicorn-growth.svg"
@@ -100,9 +199,12 @@ end
 
 # What the generators write, without a gem.
 class TestApps < Minitest::Test
+  include BenchmarkTest
+
   def generate(name)
     Dir.mktmpdir do |directory|
-      output, status = Open3.capture2e(RbConfig.ruby, File.join(BenchmarkTest::BENCHMARK, "apps", name, "generate"), directory)
+      generator = File.join(BENCHMARK, "apps", name, "generate")
+      output, status = Open3.capture2e(RbConfig.ruby, generator, directory)
       assert_predicate status, :success?, output
       yield directory, File.readlines(File.join(directory, "requests.txt"), chomp: true)
     end
@@ -116,7 +218,8 @@ class TestApps < Minitest::Test
       routes.each do |plural|
         assert_path_exists File.join(directory, "app/controllers/#{plural}_controller.rb")
         assert_path_exists File.join(directory, "app/models/#{plural.delete_suffix("s")}.rb")
-        [%r{\AGET /#{plural}\?}, %r{\AGET /#{plural}/\d+\?}, %r{\AGET /#{plural}/\d+\.json}, %r{\AGET /#{plural}/\d+/report}, %r{\AGET /#{plural}/summary},
+        [%r{\AGET /#{plural}\?}, %r{\AGET /#{plural}/\d+\?}, %r{\AGET /#{plural}/\d+\.json},
+         %r{\AGET /#{plural}/\d+/report}, %r{\AGET /#{plural}/summary},
          %r{\APOST /#{plural} }, %r{\APATCH /#{plural}/\d+ }].each do |pattern|
           assert requests.first(1_100).any?(pattern), "no request is #{pattern.inspect}"
         end
@@ -132,7 +235,9 @@ class TestApps < Minitest::Test
       output, status = Open3.capture2e(RbConfig.ruby, "-w", "-e", script, *files)
       assert_predicate status, :success?, output
       assert_equal "", output
-      Dir[File.join(directory, "config/locales/*.yml")].each { |file| assert_kind_of Hash, YAML.safe_load_file(file), file }
+      Dir[File.join(directory, "config/locales/*.yml")].each do |file|
+        assert_kind_of Hash, YAML.safe_load_file(file), file
+      end
     end
   end
 
@@ -162,16 +267,30 @@ class TestServersCommand < Minitest::Test
   end
 
   def test_list
-    out, _, status = command("run-servers", "--list", "--server", "puma", "--app", "rack", "--warmup", "on,off")
+    out, _, status = command("run-servers", "--list", "--server", "puma", "--app", "rack", "--warmup",
+                             "on,off")
     assert_predicate status, :success?
     assert_equal %w[curve-rack-puma-warmup-glibc-yjit curve-rack-puma-cold-glibc-yjit], out.split
+  end
+
+  # What is shown may be of several calls.
+  def test_results_name_the_commits_and_commands_of_their_runs
+    BenchmarkTest.load("lib/servers/servers_command")
+    runs = [%w[a x], %w[b x], %w[a y]].map do |commit, call|
+      { "machine" => { "commit" => commit }, "command" => call }
+    end
+    command = ServersCommand.new(["--quick"])
+    command.instance_variable_set(:@output, "/tmp/servers")
+    assert_equal ["servers", "a, b", %w[x y]], command.send(:facts, runs).values_at(:name, :commit, :commands)
+    assert_equal ["benchmark/run-servers --quick"], command.send(:facts, [])[:commands]
   end
 
   # The whole way, with one server; a second call repeats nothing.
   def test_one_server
     ruby = ENV["COW_INSTALLED_RUBY"] || RbConfig.ruby
     Dir.mktmpdir do |directory|
-      arguments = ["--ruby", "test=#{ruby}", "--quick", "--server", "puma", "--app", "rack", "--output", directory]
+      arguments = ["--ruby", "test=#{ruby}", "--quick", "--server", "puma", "--app", "rack", "--output",
+                   directory]
       out, errors, status = command("run-servers", *arguments)
       reason = errors[/^benchmark.run-servers: (wrk is not.*)/, 1] || out[/^skipped: (.*)/, 1]
       skip reason if reason
@@ -181,6 +300,8 @@ class TestServersCommand < Minitest::Test
       assert_equal [0, 40], run["points"].map { |point| point["requests"] }
       assert_equal 4, run["points"].last["processes"].count { |process| process["worker"] }
       assert_equal 0, run["loads"].first["errors"]
+      assert_operator run["first_fork"], :>, 0
+      assert_match(%r{\Abenchmark/run-servers --ruby test=}, run["command"])
       assert_match(/^puma, warmup, glibc, after 40 +[\d.]+$/, out)
       run["points"].last["processes"].each { |process| refute_path_exists "/proc/#{process["pid"]}" }
 
@@ -188,5 +309,27 @@ class TestServersCommand < Minitest::Test
       assert_predicate status, :success?, errors
       refute_match(/round 1, 1 of/, errors)
     end
+  end
+end
+
+# What is loaded into all processes of a server.
+class TestForkTime < Minitest::Test
+  include BenchmarkTest
+
+  SCRIPT = <<~'RUBY'
+    puts $$
+    2.times { Process.wait(fork { exit!(0) }) }
+    Process.wait(fork { Process.wait(fork { exit!(0) }) })
+  RUBY
+
+  def test_the_first_fork_of_each_process_is_said_once
+    out, errors, status = Open3.capture3(RUBY, "-r#{Server::FORK_TIME}", "-e", SCRIPT)
+    assert_predicate status, :success?, errors
+    skip "rubies before 3.1 have no Process._fork" if errors.empty?
+
+    lines = errors.lines.map { |line| line[/\Afirst fork of (\d+): \d+\.\d+ ms\n\z/, 1].to_i }
+    assert_equal 2, lines.size, errors
+    assert_equal out.to_i, lines.first
+    refute_equal out.to_i, lines.last
   end
 end

@@ -39,7 +39,8 @@ class TestSkk < Minitest::Test
       assert_equal "1/北海道札幌市北区/\n", ask(client, "10010000\n").encode("UTF-8"), "without the space"
       assert_equal "1/北海道札幌市北区/\n", ask(client, "10010000 \r\n").encode("UTF-8"), "as telnet ends a line"
       assert_equal "49999999 \n", ask(client, "19999999 \n")
-      assert_equal "4\u5317 \n".encode(SkkDictionary::ENCODING), ask(client, "1\u5317 \n".encode(SkkDictionary::ENCODING))
+      assert_equal "4\u5317 \n".encode(SkkDictionary::ENCODING),
+                   ask(client, "1\u5317 \n".encode(SkkDictionary::ENCODING))
       assert_equal 5, server.answered
     end
   end
@@ -47,7 +48,8 @@ class TestSkk < Minitest::Test
   def test_malformed_lines_are_answered_with_an_error
     with_server do |_, connect|
       client = connect.call
-      ["\n", "\r\n", "1\n", "1 \n", "9\n", "hello\n", "1\xff\xff \n".b, "\x00\n", " 10010000 \n"].each do |line|
+      ["\n", "\r\n", "1\n", "1 \n", "9\n", "hello\n", "1\xff\xff \n".b, "\x00\n",
+       " 10010000 \n"].each do |line|
         assert_equal "0\n", ask(client, line), line.inspect
       end
       assert_equal "cow-skk.1 \n", ask(client, "2\n")
@@ -60,7 +62,9 @@ class TestSkk < Minitest::Test
     with_server do |_, connect|
       client = connect.call
       client.write("10010000 \n" * 50)
-      assert_equal ["1/北海道札幌市北区/\n"], Array.new(50) { client.gets.force_encoding(SkkDictionary::ENCODING).encode("UTF-8") }.uniq
+      assert_equal ["1/北海道札幌市北区/\n"], Array.new(50) {
+                                        client.gets.force_encoding(SkkDictionary::ENCODING).encode("UTF-8")
+                                      }.uniq
       other = connect.call
       "1100000".each_char { |char| client.write(char) and ask(other, "2\n") }
       assert_equal "1/東京都千代田区千代田/a;b/\n", ask(client, "1 \n").encode("UTF-8")
@@ -133,7 +137,8 @@ class TestSkk < Minitest::Test
   def test_a_dictionary_that_is_damaged_is_refused_with_its_line
     Dir.mktmpdir do |directory|
       path = File.join(directory, "dictionary")
-      { "0010000 /a/\n1\xff\xff /b/\n".b => /:2: not EUC-JIS-2004/, "; fine\n0010000\n" => /:2: not an entry/ }.each do |text, message|
+      { "0010000 /a/\n1\xff\xff /b/\n".b => /:2: not EUC-JIS-2004/,
+        "; fine\n0010000\n" => /:2: not an entry/ }.each do |text, message|
         File.binwrite(path, text)
         assert_match message, assert_raises(SkkDictionary::Malformed) { SkkDictionary.load(path) }.message
       end

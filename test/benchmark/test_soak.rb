@@ -1,16 +1,20 @@
 # frozen_string_literal: true
 
 require_relative "helper"
-BenchmarkTest.load("lib/soak")
-BenchmarkTest.load("lib/soak_cli")
+BenchmarkTest.load("lib/servers/soak")
+BenchmarkTest.load("lib/servers/soak_command")
+require "minitest/mock"
 require "open3"
 require "tmpdir"
 
 class TestSoak < Minitest::Test
+  include BenchmarkTest
+
   def soak(sizes, quiet: sizes.size, **other)
     Soak.new(nil, nil, 0).tap do |soak|
       sizes.each_with_index do |size, i|
-        soak.rounds << Soak::Round.new(seconds: i, event: i < quiet ? nil : "kill a worker", requests: 10, errors: 0, excused: 0, private: size, **other)
+        soak.rounds << Soak::Round.new(seconds: i, event: i < quiet ? nil : "kill a worker", requests: 10,
+                                       errors: 0, excused: 0, private: size, **other)
       end
     end
   end
@@ -40,24 +44,50 @@ class TestSoak < Minitest::Test
     assert_equal 6, soak([1.0] * 3, errors: 6, excused: 4).errors
   end
 
+  KILL = ["kill a worker", %i[KILL worker]].freeze
+
+  # +play+ is in place of wrk.
+  def load(play, workers)
+    server = Struct.new(:port, :workers).new(0, workers)
+    Timeout.timeout(60) { Wrk.stub(:play, play) { Soak.new(server, "", 0).send(:load, KILL) } }
+  end
+
+  def test_an_event_waits_for_the_first_answer
+    worker = Supervised.new("sleep", "60")
+    killed_before = nil
+    play = lambda do |*_, &answered|
+      killed_before = worker.ended?
+      answered.call
+      worker.wait(30)
+    end
+    assert_equal 9, load(play, [worker.pid]).termsig
+    refute killed_before
+  ensure
+    worker&.kill
+  end
+
+  def test_without_an_answer_there_is_no_event
+    error = assert_raises(Wrk::Failed) { load(->(*_) { raise Wrk::Failed, "none" }, []) }
+    assert_equal "none", error.message
+  end
+
   # In a process of its own: it adopts orphans from then on.
   def test_orphans_that_ended_are_waited_for_and_the_master_is_not
     script = <<~'RUBY'
-      abort "skipped" unless Server.adopt
+      include CowBench
+      abort "skipped" unless Supervised.adopt_orphans
       out, inn = IO.pipe
-      master = Process.spawn(RbConfig.ruby, "-e", <<~'MASTER', pgroup: true, out: inn)
+      master = Supervised.new(RbConfig.ruby, "-e", <<~'MASTER', out: inn)
         Process.wait(fork { puts Process.spawn("true") })
         $stdout.flush
       MASTER
       orphan = out.gets.to_i
-      server = Server.allocate
-      server.instance_variable_set(:@pid, master)
-      server.instance_variable_set(:@group, master)
-      sleep 0.01 until ([master, orphan] - Memory.ended(master)).empty?
-      server.reap
-      puts File.exist?("/proc/#{orphan}"), Process.wait(master) == master
+      sleep 0.01 until ([master.pid, orphan] - ProcessTable.ended(master.pid)).empty?
+      master.reap
+      puts File.exist?("/proc/#{orphan}"), master.wait(0).success?
     RUBY
-    out, status = Open3.capture2e(RbConfig.ruby, "-r#{File.expand_path("../../benchmark/lib/soak", __dir__)}", "-rrbconfig", "-e", script)
+    library = File.join(BENCHMARK, "lib/processes/supervised")
+    out, status = Open3.capture2e(RbConfig.ruby, "-r#{library}", "-rrbconfig", "-e", script)
     skip "no orphans are adopted" if out == "skipped\n"
     assert status.success?, out
     assert_equal "false\ntrue\n", out
@@ -67,13 +97,15 @@ class TestSoak < Minitest::Test
   def test_summary
     Dir.mktmpdir("soak") do |place|
       FileUtils.mkdir_p(File.join(place, "soak/puma-rails-cow"))
-      rounds = [[60, nil, 0, 0, 90.0], [90, nil, 0, 0, 100.25], [130, "kill a worker", 6, 4, 50.0]].map do |seconds, event, errors, excused, size|
+      rounds = [[60, nil, 0, 0, 90.0], [90, nil, 0, 0, 100.25],
+                [130, "kill a worker", 6, 4, 50.0]].map do |seconds, event, errors, excused, size|
         { seconds: seconds, event: event, requests: 500, errors: errors, excused: excused, private: size }
       end
-      File.write(File.join(place, "soak/puma-rails-cow/soak.json"), JSON.generate(rounds: rounds, growth: 0.0125))
-      out, = capture_io { assert_equal 0, SoakCommandLine.new(["--summary", "--place", place]).run }
+      File.write(File.join(place, "soak/puma-rails-cow/results.json"),
+                 JSON.generate(rounds: rounds, growth: 0.0125))
+      out, = capture_io { assert_equal 0, SoakCommand.run(["--summary", "--place", place]) }
       assert_match(/^\| puma rails cow \| 2 \| 1500 \| 1 \| 2 \| 4 \| 100\.2 \| \+1\.2 % \|$/, out)
-      capture_io { assert_equal 2, SoakCommandLine.new(["--summary", "--place", File.join(place, "none")]).run }
+      capture_io { assert_equal 2, SoakCommand.run(["--summary", "--place", File.join(place, "none")]) }
     end
   end
 end

@@ -1,9 +1,11 @@
 # frozen_string_literal: true
 
 require_relative "helper"
-BenchmarkTest.load("lib/statistics")
+BenchmarkTest.load("lib/measure/statistics")
 
 class TestStatistics < Minitest::Test
+  include BenchmarkTest
+
   def test_median
     assert_nil Statistics.median([])
     assert_equal 7, Statistics.median([7])
@@ -25,7 +27,8 @@ class TestStatistics < Minitest::Test
   end
 
   def test_ratio_leaves_out_broken_pairs
-    assert_equal [2.0, 2.0, 2.0, 1], Statistics.ratio({ 1 => 0, 2 => 3, 4 => 1 }, { 1 => 4, 2 => 6, 3 => 9 }).to_a
+    assert_equal [2.0, 2.0, 2.0, 1],
+                 Statistics.ratio({ 1 => 0, 2 => 3, 4 => 1 }, { 1 => 4, 2 => 6, 3 => 9 }).to_a
     assert_nil Statistics.ratio({ 1 => 0 }, { 1 => 1 })
     assert_nil Statistics.ratio({}, {})
   end

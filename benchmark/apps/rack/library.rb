@@ -8,7 +8,8 @@ require "json"
 # and render; they change nothing but what a book remembers of itself.
 class Library
   SIZE = 60_000
-  SYLLABLES = %w[al ber cor dan eth fir gal hol ister jun kel lor mar nin or pel quin ros sel tan ur ver wil yar zen].freeze
+  SYLLABLES = %w[al ber cor dan eth fir gal hol ister jun kel lor mar nin or pel quin ros sel tan ur ver wil
+                 yar zen].freeze
   PAGE = ERB.new(<<~HTML, trim_mode: "-")
     <html><body><h1><%= ERB::Util.h(book.heading) %></h1>
     <ul>
@@ -50,7 +51,8 @@ class Library
 
   def book(id, names, random)
     words = names.sample(4 + random.rand(5), random: random)
-    Book.new(id, words.first(3).map(&:capitalize).join(" "), "#{names[random.rand(names.size)].capitalize} #{names[random.rand(names.size)].capitalize}",
+    author = Array.new(2) { names[random.rand(names.size)].capitalize }.join(" ")
+    Book.new(id, words.first(3).map(&:capitalize).join(" "), author,
              1900 + random.rand(120), words, random.rand(1.0..80.0))
   end
 
@@ -72,7 +74,8 @@ class Library
 
   def year(number)
     found = @books.each_slice(20).filter_map { |first, *| first if first.year == number }
-    answer(JSON.generate(year: number, mean: found.sum(&:price).fdiv([found.size, 1].max), titles: found.first(10).map(&:title)))
+    answer(JSON.generate(year: number, mean: found.sum(&:price).fdiv([found.size, 1].max),
+                         titles: found.first(10).map(&:title)))
   end
 
   def answer(body, type = "application/json")

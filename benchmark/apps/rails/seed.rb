@@ -7,7 +7,8 @@ require_relative "config/environment"
 ActiveRecord::Schema.verbose = false
 load Rails.root.join("db/schema.rb")
 ROWS = 60
-WORDS = %w[amber basin cedar delta ember fjord grove harbor inlet juniper kernel lagoon meadow north orchard prairie quarry river summit timber].freeze
+WORDS = %w[amber basin cedar delta ember fjord grove harbor inlet juniper kernel lagoon meadow north orchard
+           prairie quarry river summit timber].freeze
 random = Random.new(99)
 value = lambda do |column|
   case column.type
@@ -23,9 +24,11 @@ end
 ApplicationRecord.descendants.sort_by(&:name).each do |model|
   columns = model.columns.reject { |column| %w[id title code].include?(column.name) }
   rows = Array.new(ROWS) do |i|
-    { "title" => "#{WORDS.sample(random: random).capitalize} #{i}", "code" => "#{model.name[0, 2].upcase}-#{i}" }
+    { "title" => "#{WORDS.sample(random: random).capitalize} #{i}",
+      "code" => "#{model.name[0, 2].upcase}-#{i}" }
       .merge(columns.to_h { |column| [column.name, value.call(column)] })
   end
   model.insert_all!(rows)
 end
-puts "#{ApplicationRecord.descendants.size} models, #{Rails.application.routes.routes.count { |route| route.defaults[:controller] }} routes"
+routes = Rails.application.routes.routes.count { |route| route.defaults[:controller] }
+puts "#{ApplicationRecord.descendants.size} models, #{routes} routes"

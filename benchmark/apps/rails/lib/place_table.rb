@@ -23,7 +23,8 @@ module PlaceTable
 
     def load
       random = Random.new(8_413)
-      @by_code = Array.new(SIZE) { |i| place(random, format("%05d", i * 2)) }.to_h { |place| [place.code, place] }
+      @by_code = Array.new(SIZE) { |i| place(random, format("%05d", i * 2)) }
+                      .to_h { |place| [place.code, place] }
     end
 
     def near(code, count = 8)
@@ -39,8 +40,8 @@ module PlaceTable
 
     def place(random, code)
       name = Array.new(2 + random.rand(3)) { SYLLABLES.sample(random: random) }.join.capitalize
-      Place.new(code, name, REGIONS.sample(random: random), random.rand(-90.0..90.0), random.rand(-180.0..180.0),
-                SYLLABLES.sample(3, random: random))
+      Place.new(code, name, REGIONS.sample(random: random), random.rand(-90.0..90.0),
+                random.rand(-180.0..180.0), SYLLABLES.sample(3, random: random))
     end
   end
 end

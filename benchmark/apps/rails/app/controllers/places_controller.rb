@@ -15,6 +15,7 @@ class PlacesController < ApplicationController
   private
 
   def entry(place)
-    { code: place.code, label: place.label, slug: place.slug, at: [place.latitude.round(3), place.longitude.round(3)], tags: place.tags }
+    { code: place.code, label: place.label, slug: place.slug,
+      at: [place.latitude.round(3), place.longitude.round(3)], tags: place.tags }
   end
 end

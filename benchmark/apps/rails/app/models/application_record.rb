@@ -7,10 +7,14 @@ class ApplicationRecord < ActiveRecord::Base
 
   # Worked out when first asked, in whatever process that is.
   def self.column_labels(locale)
-    (@column_labels ||= {})[locale] ||= columns.to_h { |column| [column.name, human_attribute_name(column.name, locale: locale)] }
+    (@column_labels ||= {})[locale] ||= columns.to_h do |column|
+      [column.name, human_attribute_name(column.name, locale: locale)]
+    end
   end
 
   def self.summary_fields
-    @summary_fields ||= columns.select { |column| %i[integer decimal].include?(column.type) && !column.name.end_with?("id") }.map(&:name)
+    @summary_fields ||= columns.select do |column|
+      %i[integer decimal].include?(column.type) && !column.name.end_with?("id")
+    end.map(&:name)
   end
 end

@@ -10,7 +10,9 @@ module Reporting
       rows = model.limit(200).pluck(:id, *fields)
       fields.each_with_index.to_h do |field, i|
         numbers = rows.map { |row| row[i + 1].to_f }
-        [model.column_labels(I18n.locale)[field], { sum: numbers.sum.round(2), mean: (numbers.sum / [numbers.size, 1].max).round(2), most: numbers.max }]
+        [model.column_labels(I18n.locale)[field],
+         { sum: numbers.sum.round(2), mean: (numbers.sum / [numbers.size, 1].max).round(2),
+           most: numbers.max }]
       end
     end
   end

@@ -1,0 +1,49 @@
+# frozen_string_literal: true
+
+require "etc"
+require "open3"
+require "rbconfig"
+
+module CowBench
+  # Where and when figures were taken.
+  module Machine
+    HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
+
+    def self.facts(root)
+      {
+        date: Time.now.utc.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        cpu: cpu,
+        cores: Etc.nprocessors,
+        memory_mb: File.read("/proc/meminfo")[/^MemTotal:\s+(\d+)/, 1].to_i / 1024,
+        swap_mb: File.read("/proc/meminfo")[/^SwapTotal:\s+(\d+)/, 1].to_i / 1024,
+        kernel: Etc.uname.values_at(:sysname, :release, :machine).join(" "),
+        transparent_huge_pages: first_line(HUGE_PAGES)&.slice(/\[(\w+)\]/, 1),
+        load: first_line("/proc/loadavg"),
+        commit: commit(root),
+        observer: RUBY_DESCRIPTION
+      }
+    end
+
+    def self.first_line(path)
+      File.open(path, &:gets)&.chomp
+    rescue SystemCallError
+      nil
+    end
+
+    def self.cpu
+      File.read("/proc/cpuinfo")[/^(?:model name|Model)\s*: (.*)/, 1] || RbConfig::CONFIG["host_cpu"]
+    end
+
+    # The commit of this repository, with "-dirty" where files differ from it; nil where there is none.
+    def self.commit(root)
+      head, status = Open3.capture2e("git", "-C", root, "rev-parse", "--verify", "HEAD")
+      return unless status.success?
+
+      changes, = Open3.capture2e("git", "-C", root, "status", "--porcelain", "--untracked-files=no")
+      head.chomp + (changes.empty? ? "" : DIRTY)
+    rescue Errno::ENOENT
+      nil
+    end
+    DIRTY = "-dirty"
+  end
+end

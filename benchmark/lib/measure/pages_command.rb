@@ -1,0 +1,154 @@
+# frozen_string_literal: true
+
+require "io/wait"
+require "json"
+require_relative "../memory/faults"
+require_relative "../memory/lost_pages"
+require_relative "command_line"
+require_relative "measured"
+require_relative "table"
+
+module CowBench
+  # benchmark/pages.
+  class PagesCommand < CommandLine
+    NAME = "benchmark/pages"
+    ERRORS = [AddressSpace::Unreadable, Faults::Impossible, Measured::Failed].freeze
+    BANNER = <<~TEXT
+      Usage: benchmark/pages compare MASTER WORKER [--faults FILE] [--json]
+               which pages the worker (a process number) shares with its master, lost, or has for itself
+             benchmark/pages record WORKER FILE
+               records who writes which page first, until the worker ends or Enter is pressed
+             benchmark/pages try RUBY [options]
+               does both on a worker of the benchmark fork_requests
+
+    TEXT
+    # Rows of the table of functions.
+    MOST_WRITERS = 40
+
+    def initialize(arguments)
+      super
+      @env = {}
+      @warmups = 1
+      @requests = 2_000
+    end
+
+    private
+
+    def work(rest)
+      command, *rest = rest
+      case [command, rest.size]
+      when ["compare", 2] then compare(*rest.map { |text| number(text) })
+      when ["record", 2] then record(number(rest[0]), rest[1])
+      when ["try", 1] then try(rest[0])
+      else raise Bad, "not understood: see --help"
+      end
+      0
+    end
+
+    def define(options)
+      options.on("--faults FILE",
+                 "a record made with `record`: also say which functions wrote first") do |file|
+        @faults = file
+      end
+      options.on("--json", "print JSON in place of tables") { @json = true }
+      options.on("--warmups N", Integer,
+                 "for try: calls of Process.warmup before the fork (default 1)") do |n|
+        @warmups = n
+      end
+      options.on("--requests N", Integer, "for try: requests a worker serves (default 2000)") do |n|
+        @requests = n
+      end
+      options.on("--env KEY=VALUE",
+                 "for try: an environment variable of the ruby; may be given again") do |text|
+        key, value = text.split("=", 2)
+        value ? @env[key] = value : raise(Bad, "--env wants KEY=VALUE, not #{text}")
+      end
+    end
+
+    def number(text)
+      Integer(text, 10, exception: false) || raise(Bad, "not a process number: #{text}")
+    end
+
+    def compare(master, worker)
+      raise Bad, "no such file: #{@faults}" if @faults && !File.exist?(@faults)
+
+      show(LostPages.new(master, worker, @faults && Faults.first_writers(@faults)), master, worker)
+    end
+
+    def show(lost, master, worker)
+      if @json
+        writers = lost.writers.map { |(kind, function), mb| { kind: kind, function: function, mb: mb } }
+        puts JSON.pretty_generate(pages: lost.to_h, first_writers: writers)
+      else
+        puts [pages_table(lost, master, worker), *writers_table(lost.writers)].map(&:to_text).join("\n")
+      end
+    end
+
+    def pages_table(lost, master, worker)
+      kinds = lost.to_h
+      rows = kinds.merge("all" => kinds.values.reduce { |a, b| a.merge(b) { |_, x, y| x + y } })
+      Table.new("Pages of worker #{worker} that were in master #{master}, and its own",
+                ["MB", *rows["all"].keys],
+                rows.map { |kind, row| [kind, *row.values.map { |mb| format("%.2f", mb) }] },
+                note: ("No GC pages were recognised: they are counted as malloc." if lost.gc_pages_unknown?))
+    end
+
+    # nil where the faults were not recorded.
+    def writers_table(writers)
+      return if writers.empty?
+
+      rows = writers.map { |(kind, function), size| [function, kind, format("%.2f", size)] }
+      shown = rows.first(MOST_WRITERS)
+      more = rows.size - shown.size
+      rest = format("%.2f", writers.values.drop(MOST_WRITERS).sum)
+      shown << ["(#{more} more)", "", rest] if more.positive?
+      Table.new("Which function wrote a lost page first", ["function", "kind", "MB"], shown,
+                note: "unknown: no write was seen; the other side copied the page, or it was lost before " \
+                      "the record began")
+    end
+
+    def record(worker, file)
+      raise Bad, "no process #{worker}" unless ProcessTable.stat(worker)
+
+      faults = Faults.new(worker, file)
+      warn "recording process #{worker}: press Enter to end"
+      until $stdin.wait_readable(0)
+        break if faults.ended?(0.2)
+      end
+    rescue Interrupt
+      nil # ends the record like Enter
+    ensure
+      faults&.finish
+    end
+
+    # Two workers, so that a page which one of them alone wrote to is still
+    # shared by the others.
+    def try(path)
+      build = Build.new("ruby", path, env: @env).check
+      watch_faults = faults_possible?
+      Dir.mktmpdir("pages") do |directory|
+        file = File.join(directory, "perf.data")
+        faults = nil
+        Measured.run(build, "fork_requests", 120, @warmups, 2, 0, @requests) do |server, point|
+          worker = server.looks[point].workers.first["pid"]
+          case point
+          when "after 0 requests" then faults = Faults.new(worker, file) if watch_faults
+          when "after #{@requests} requests"
+            faults&.finish
+            show(LostPages.new(server.pid, worker, faults && Faults.first_writers(file)), server.pid, worker)
+          end
+        end
+      ensure
+        faults&.finish
+      end
+    end
+
+    def faults_possible?
+      Faults.check
+      true
+    rescue Faults::Impossible => e
+      warn "#{NAME}: who wrote first cannot be said: #{e.message}"
+      false
+    end
+  end
+end

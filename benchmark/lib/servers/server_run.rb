@@ -1,0 +1,142 @@
+# frozen_string_literal: true
+
+require "fileutils"
+require "tmpdir"
+require_relative "../measure/build"
+require_relative "../memory/faults"
+require_relative "../memory/lost_pages"
+require_relative "app"
+require_relative "kinds"
+require_relative "wrk"
+
+module CowBench
+  # One run of one setting on one build: the server is started, driven, looked at
+  # and stopped. Gives a hash for JSON.
+  class ServerRun
+    STEPS = [0, 100, 1_000, 4_000, 10_000].freeze
+    # A run for the pages ends here: perf's record grows with every fault.
+    PAGES_AT = 4_000
+    QUICK_STEPS = [0, 40].freeze
+
+    def initialize(setting, build, app, quick: false)
+      @setting = setting
+      @build = ServerRun.with_malloc(build, setting.malloc)
+      @app = app
+      @steps = quick ? QUICK_STEPS : STEPS
+      @steps = @steps.select { |step| step <= PAGES_AT } if setting.measure == :pages
+    end
+
+    def call
+      Server.find(@setting.server).missing&.then { |reason| raise Server::Missing, reason }
+      @app.prepare(@build)
+      directory = Dir.mktmpdir("server")
+      @server = Server.find(@setting.server).new(@app, @build, directory, @setting.to_h)
+      measure(directory)
+    ensure
+      @faults&.finish
+      @server&.stop
+      remove(directory) if directory
+    end
+
+    # The same ruby with another malloc. Checked builds are kept: a check takes
+    # some starts of the ruby.
+    def self.with_malloc(build, malloc)
+      @builds ||= {}
+      @builds[[build.name, malloc]] ||= begin
+        env = malloc_environment(build, malloc)
+        changed = env.empty? ? build : build.with(malloc, env)
+        found = changed.allocator["name"].sub("libc", "glibc").sub("gglibc", "glibc")
+        unless found == malloc.sub("arenas2", "glibc")
+          raise Server::Missing, "#{build.name} runs with #{found} in place of #{malloc}"
+        end
+
+        changed
+      end
+    end
+
+    def self.malloc_environment(build, malloc)
+      linked = build.allocator["name"]
+      return linked == "jemalloc" ? {} : { "LD_PRELOAD" => jemalloc } if malloc == "jemalloc"
+
+      # The C library named first comes before an allocator that is linked.
+      env = %w[glibc libc].include?(linked) ? {} : { "LD_PRELOAD" => "libc.so.6" }
+      malloc == "arenas2" ? env.merge("MALLOC_ARENA_MAX" => "2") : env
+    end
+
+    def self.jemalloc
+      Dir["/usr/lib/*/libjemalloc.so.2"].first or
+        raise Server::Missing, "there is no jemalloc to preload (Debian package libjemalloc2)"
+    end
+
+    private
+
+    # Seconds that Passenger's watchdog may go on to clean up there itself.
+    CLEANING = 5
+
+    def remove(directory)
+      Clock.wait_until(CLEANING, pause: 0.1) do
+        FileUtils.rm_rf(directory)
+        !File.exist?(directory)
+      end
+    end
+
+    def measure(directory)
+      @server.start
+      raise Server::Failed, "not rehearsed: #{@server.rehearsal || @server.complaint}" unless rehearsed?
+
+      first_fork = @server.first_fork
+      points = []
+      loads = []
+      @steps.each_with_index do |step, i|
+        loads << drive(@steps[i - 1], step) if i.positive?
+        points << look(step)
+        watch(directory) if i.zero? && @setting.measure == :pages
+      end
+      { points: points, loads: loads, first_fork: first_fork, pages: pages,
+        allocator: @build.allocator["name"] }
+    end
+
+    # As the setting wants it, and without a failure.
+    def rehearsed?
+      !@setting.rehearsed || @server.rehearsal&.then { |text| !text.include?("failed") }
+    end
+
+    def drive(from, to)
+      before = @server.cpu
+      result = Wrk.play(@server.port, @app.requests, from, to - from)
+      if result.errors.positive?
+        raise Server::Failed, "#{result.errors} errors (#{result.complaint}) between #{from} and #{to} " \
+                              "requests: #{@server.complaint}"
+      end
+
+      @server.wait_for_workers
+      result.to_h.merge(from: from, to: to, rate: result.rate, cpu: @server.cpu - before)
+    end
+
+    def look(step)
+      processes = @server.look.map { |seen| seen.to_h.except(:sample).merge(seen.sample) }
+      { requests: step, processes: processes }
+    end
+
+    # Records the page faults of the worker whose pages are looked at.
+    def watch(directory)
+      @watched = @server.workers.last
+      @record = File.join(directory, "perf.data")
+      @faults = Faults.new(@watched, @record)
+    rescue Faults::Impossible => e
+      @no_faults = e.message
+      @faults = nil
+    end
+
+    # Compares a worker with the process it was forked from.
+    def pages
+      @faults&.finish
+      writers = Faults.first_writers(@record) if @faults
+      @faults = nil
+      worker = @server.workers.include?(@watched) ? @watched : @server.workers.last
+      lost = LostPages.new(@server.origin(worker), worker, writers)
+      found = lost.writers.map { |(kind, function), mb| { kind: kind, function: function, mb: mb } }
+      { kinds: lost.to_h, writers: found, no_writers: @no_faults }
+    end
+  end
+end

@@ -1,0 +1,178 @@
+# frozen_string_literal: true
+
+require "json"
+require_relative "../measure/command_line"
+require_relative "../measure/machine"
+require_relative "../measure/progress"
+require_relative "matrix"
+require_relative "server_report"
+require_relative "server_run"
+
+module CowBench
+  # benchmark/run-servers. Each run is a file; one that is there already is not
+  # repeated, so that an interrupted measurement goes on where it was.
+  class ServersCommand < CommandLine
+    NAME = "benchmark/run-servers"
+    AFTER_INTERRUPT = "; the server is stopped, finished runs are kept"
+    ERRORS = [SystemCallError].freeze
+    MINUTES = 55
+    SWITCH = { "on" => true, "off" => false }.freeze
+    BANNER = <<~TEXT
+      Usage: benchmark/run-servers --ruby NAME=PATH --ruby NAME=PATH [options]
+      Measures installed rubies under real servers, in turn; the first is the base.
+      A run that was made is kept and not repeated: call it again to go on.
+
+    TEXT
+
+    def initialize(arguments)
+      super
+      @axes = {}
+      @rounds = 1
+      @minutes = MINUTES
+    end
+
+    private
+
+    def work(rest)
+      no_arguments(rest)
+      return say(settings.map(&:id)) if @list
+
+      needs_rubies
+      raise Bad, Wrk.missing if Wrk.missing
+
+      measure
+    end
+
+    def define(options)
+      define_rubies(options, "a ruby to measure; may be given again")
+      options.on("--quick", "each server once, with a few requests") { @quick = true }
+      options.on("--whole", "all combinations (many hours)") { @whole = true }
+      options.on("--runs N", Integer, "rounds (default 1)") { |n| @rounds = positive("--runs", n) }
+      options.on("--minutes N", Integer, "begin no run after so many minutes (default #{MINUTES})") do |n|
+        @minutes = positive("--minutes", n)
+      end
+      define_axes(options)
+      options.on("--output DIR", "where runs and tables go (default build/benchmark/servers)") do |path|
+        @output = path
+      end
+      options.on("--list", "say which settings would be measured") { @list = true }
+    end
+
+    def define_axes(options)
+      ServerMatrix::AXES.each do |name, values|
+        words = values.to_h { |value| [SWITCH.key(value) || value.to_s, value] }
+        options.on("--#{name} #{(words.keys - SWITCH.keys).empty? ? "on,off" : "NAMES"}", Array,
+                   "only these, the other axes as usual: #{words.keys.join(", ")}") do |given|
+          @axes[name] = words.values_at(*known("--#{name}", given, words.keys))
+        end
+      end
+    end
+
+    def settings
+      return ServerMatrix.product if @whole
+      return ServerMatrix.only(@axes) if @axes.any?
+
+      @quick ? ServerMatrix.quick : ServerMatrix.chosen
+    end
+
+    def measure
+      @builds = @rubies.map { |name, path| Build.new(name, path).check }
+      @output = output(@output || File.join(ROOT, "build/benchmark", @quick ? "servers-quick" : "servers"))
+      FileUtils.mkdir_p(File.join(@output, "runs"))
+      @apps = App::NAMES.to_h { |name| [name, App.new(name, File.join(ROOT, "build"))] }
+      @omissions = []
+      @progress = Progress.new
+      run_all
+      report
+    end
+
+    def run_all
+      started = Clock.now
+      1.upto(@rounds) do |round|
+        left = settings.product(@builds).reject { |setting, build| kept?(setting, build, round) }
+        @progress.round(round, left.size)
+        left.each_with_index do |(setting, build), i|
+          if Clock.now - started > @minutes * 60
+            return @progress.say("#{left.size - i} runs of round #{round} are left after #{@minutes} " \
+                                 "minutes; call it again to go on")
+          end
+
+          run_one(setting, build, round)
+        end
+      end
+    ensure
+      @progress.finish
+    end
+
+    def run_one(setting, build, round)
+      pages = ", pages" if setting.measure == :pages
+      @progress.start("#{setting.app}: #{setting.label}#{pages}, #{build.name}")
+      facts = Machine.facts(ROOT)
+      outcome = ServerRun.new(setting, build, @apps.fetch(setting.app), quick: @quick).call
+      run = { setting: setting.to_h, build: build.name, stamp: stamp(build), round: round, machine: facts,
+              command: to_s, **outcome }
+      keep(file(setting, build, round), run)
+    rescue App::Missing, Server::Missing, Build::Unusable => e
+      omit("skipped", setting, build, e)
+    rescue Server::Failed, Wrk::Failed, AddressSpace::Unreadable, Faults::Impossible => e
+      omit("failed", setting, build, e)
+    end
+
+    def omit(word, setting, build, error)
+      @omissions << Runner::Omission.new(word, "#{setting.app}: #{setting.label}, #{build.name}",
+                                         error.message)
+      @progress.say(@omissions.last.to_s)
+    end
+
+    def file(setting, build, round)
+      File.join(@output, "runs", "#{setting.id}-#{build.name}-#{round}.json")
+    end
+
+    # Whole or not at all.
+    def keep(path, run)
+      File.write("#{path}.new", JSON.generate(run) << "\n")
+      File.rename("#{path}.new", path)
+    end
+
+    # Whether the run was made already, with this very ruby.
+    def kept?(setting, build, round)
+      JSON.parse(File.read(file(setting, build, round)))["stamp"] == stamp(build)
+    rescue Errno::ENOENT, JSON::ParserError
+      false
+    end
+
+    # Differs for a ruby that was built anew.
+    def stamp(build)
+      status = File.stat(build.path)
+      "#{build.version}, #{status.size} bytes, #{status.mtime.to_i}"
+    end
+
+    # Over all runs that are there, also those of earlier calls.
+    def report
+      runs = finished_runs
+      report = ServerReport.of(facts(runs), @builds, runs, @omissions)
+      report.publish(@output, @progress)
+      report.failed? ? FAILED : 0
+    end
+
+    def finished_runs
+      runs = Dir[File.join(@output, "runs", "*.json")].sort.map { |path| JSON.parse(File.read(path)) }
+      stamps = @builds.to_h { |build| [build.name, stamp(build)] }
+      runs = runs.select { |run| stamps[run["build"]] == run["stamp"] }
+      order = (ServerMatrix.chosen + ServerMatrix.product).map(&:id).uniq.each_with_index.to_h
+      names = @builds.map(&:name)
+      runs.sort_by do |run|
+        [order.fetch(ServerMatrix::Setting.of(run["setting"]).id), run["round"], names.index(run["build"])]
+      end
+    end
+
+    # Of this call, with the commits and the commands that the runs were made with.
+    def facts(runs)
+      here = Machine.facts(ROOT)
+      commits = runs.map { |run| run.dig("machine", "commit") || "none" }.uniq
+      commands = runs.filter_map { |run| run["command"] }.uniq
+      here.merge(name: File.basename(@output), commands: commands.empty? ? [to_s] : commands,
+                 commit: commits.empty? ? here[:commit] : commits.join(", "))
+    end
+  end
+end
