@@ -77,8 +77,6 @@ module CowBench
       return commit if status.success?
 
       raise Bad, "this repository has no commit #{commit.empty? ? "of that run" : commit}"
-
-      commit
     end
 
     def name(run)
@@ -86,8 +84,6 @@ module CowBench
       return name if name.match?(/\A\w[\w.-]*\z/)
 
       raise Bad, "--name wants letters, digits, . _ and -, not #{name.inspect}"
-
-      name
     end
 
     def copy(directory, target)

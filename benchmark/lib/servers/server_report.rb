@@ -111,7 +111,7 @@ module CowBench
 
     # A picture for each server and malloc: private memory over the requests served. All of an
     # application end at the same height, so that they can be compared.
-    def self.curves(application, samples)
+    def self.curves(_application, samples)
       curves = samples.select { |sample| sample.outcome.values[:growth] }
       top = Chart.round_up(curves.flat_map { |sample| sample.outcome.values[:growth].values }.max || 0)
       curves.group_by { |sample| setting(sample).chart }.map do |words, runs|
