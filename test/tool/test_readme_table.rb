@@ -76,8 +76,8 @@ class TestReadmeTable < Minitest::Test
         A Rails application after 10,000 requests, both rubies with jemalloc and `Process.warmup`
         before the first fork; memory is the sum of Pss. A Puma worker has
         199 MB of private memory on CRuby, 140 MB on CowRuby.
-        Measured on 2026-02-02 at commit cccccccccccc, 2 cores
-        (a cpu): [all tables and the command](results/2026-02-02-cccccccccccc/servers/tables.md).
+        Measured on 2026-02-02 at commit cccccccccccc,
+        2 cores (a cpu): [all tables and the command](results/2026-02-02-cccccccccccc/servers/tables.md).
 
         <!-- table: end -->
 
