@@ -73,7 +73,7 @@ test_inherit(void **state)
         ASSERT_ROW(i, got.objects, rows[i].expected.objects);
         ASSERT_ROW(i, got.slots, rows[i].expected.slots);
         ASSERT_ROW(i, got.floor, rows[i].expected.floor);
-        ASSERT_ROW(i, got.then, rows[i].expected.then);
+        ASSERT_ROW(i, got.at_last_full, rows[i].expected.at_last_full);
     }
 }
 
