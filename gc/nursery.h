@@ -5,7 +5,7 @@
  * nursery: how many free slots a forked child keeps for objects of its own.
  *
  * Job: CRuby keeps the free slots of a heap between ratios of ALL its slots
- * (RUBY_GC_HEAP_FREE_SLOTS_MIN_RATIO, _GOAL_RATIO, _MAX_RATIO). A child of a big parent so takes up tens of
+ * (RUBY_GC_HEAP_FREE_SLOTS_MIN_RATIO, _GOAL_RATIO, _MAX_RATIO). So a child of a big parent takes up tens of
  * MB between two collections, although it keeps little. This file says to how many slots a child applies the
  * ratios instead: its basis.
  *

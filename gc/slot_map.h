@@ -101,8 +101,8 @@ cow_slot_map_count(const cow_bits_t *bitmap)
 }
 
 /* Sets bits of one word. +shared+ says that other Ractors may read the word, or change other bits of it,
- * meanwhile. Then the write is atomic, and who sees the bits sees all that was written before; the processor
- * waits until its earlier writes are done. */
+ * meanwhile. Then the write is atomic, and a Ractor that sees the bits sees all that was written before; the
+ * processor waits until its earlier writes are done. */
 static inline void
 cow_slot_map_set(cow_bits_t *word, cow_bits_t bits, bool shared)
 {
