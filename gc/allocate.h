@@ -2,27 +2,31 @@
 #define COW_ALLOCATE_H
 
 /*
- * allocate: what is noted of a new object.
+ * allocate: records of a new object whether it needs a cleanup.
  *
- * Job: an object that owns something outside its slot has a cleanup bit; the sweep does not read the others.
+ * Job: an object that owns something outside its slot has its cleanup bit set before it owns it. The sweep
+ * frees all other dead objects without reading them.
  *
- * Entry points: rb_gc_impl_obj_needs_cleanup, cow_newobj_plain_p.
+ * Entry points: rb_gc_impl_obj_needs_cleanup sets the bit; cow_newobj_plain_p says that a new object needs
+ * none.
  *
- * Who writes this memory after a fork: a process that makes objects, the cleanup bits of its own pages.
+ * Who writes this memory after a fork: a process that makes objects writes the cleanup bits of its open
+ * pages; one that makes an inherited object own something, those of the object's page.
  */
 
+/* Sets the cleanup bit of +obj+. Any Ractor may call it, without a lock. */
 void
 rb_gc_impl_obj_needs_cleanup(void *objspace_ptr, VALUE obj)
 {
     const struct cow_object_bits bits = cow_object_bits((uintptr_t)obj);
 
-    /* Another Ractor's objects may have bits in the same word. */
+    /* Objects of other Ractors may have bits in the same word. */
     if (!cow_bit_test(&bits, COW_BITMAP_CLEANUP))
         cow_slot_map_set(&bits.word[COW_BITMAP_CLEANUP * bits.stride], bits.mask, rb_gc_multi_ractor_p());
 }
 
-/* Is a new object with these flags plain (rb_gc_obj_plain_p)? Says so of most that are: by the
- * type and the flag by which several types tell that they are embedded. */
+/* Does a new object with these +flags+ need no cleanup (rb_gc_obj_plain_p)? Finds most that need none: it
+ * looks at the type and at the flag by which several types say that they are embedded. */
 static inline bool
 cow_newobj_plain_p(VALUE flags)
 {

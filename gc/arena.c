@@ -1,8 +1,12 @@
-/* The slow part of arena.h. */
+/*
+ * arena: the parts of arena.h that are not inlined: arenas are reserved, committed and released; heap pages
+ * are allocated and freed.
+ */
 
 #include "arena.h"
 
-/* Adds [from, to) to the spans, in whole OS pages; gives how many there are. */
+/* Adds [from, to), rounded to whole OS pages, to +count+ spans in ascending order; joins it to the last one
+ * if they touch. Gives the new number of spans. */
 static int
 cow_arena_add_span(struct cow_os_span *spans, int count, size_t from, size_t to)
 {
@@ -18,21 +22,24 @@ cow_arena_add_span(struct cow_os_span *spans, int count, size_t from, size_t to)
     return count + 1;
 }
 
-/* What is reserved of an arena whose heap pages end with +pages+: the notes, the rows and
- * descriptors of its heap pages, and these. A whole arena is one span, as there may be many. */
+/* Writes to +spans+ (room for COW_ARENA_SPANS) which bytes of an arena are reserved whose heap pages end with
+ * number +pages+, and gives their number: the arena's own fields, the bitmaps and the descriptors of its heap
+ * pages, and the heap pages. A whole arena is one span, because each span is a mapping and there may be many
+ * arenas. */
 static int
 cow_arena_spans(size_t pages, struct cow_os_span *spans)
 {
+    COW_ASSERT(COW_ARENA_FIRST < pages && pages <= COW_ARENA_PAGES);
     int count = 0;
 
     if (pages == COW_ARENA_PAGES) return cow_arena_add_span(spans, count, 0, COW_ARENA_SIZE);
 
     count = cow_arena_add_span(spans, count, 0, offsetof(struct cow_arena, bits));
     for (size_t kind = 0; kind < COW_BITMAP_KINDS; kind++) {
-        const size_t rows = offsetof(struct cow_arena, bits) + kind * sizeof(cow_bitmap[COW_ARENA_PAGES]);
+        const size_t bitmaps = offsetof(struct cow_arena, bits) + kind * sizeof(cow_bitmap[COW_ARENA_PAGES]);
 
-        count = cow_arena_add_span(spans, count, rows + COW_ARENA_FIRST * COW_BITMAP_SIZE,
-                                   rows + pages * COW_BITMAP_SIZE);
+        count = cow_arena_add_span(spans, count, bitmaps + COW_ARENA_FIRST * COW_BITMAP_SIZE,
+                                   bitmaps + pages * COW_BITMAP_SIZE);
     }
     const size_t descriptors = offsetof(struct cow_arena, descriptors);
     count = cow_arena_add_span(spans, count, descriptors + COW_ARENA_FIRST * sizeof(struct heap_page),
@@ -41,7 +48,8 @@ cow_arena_spans(size_t pages, struct cow_os_span *spans)
                               pages << HEAP_PAGE_ALIGN_LOG);
 }
 
-/* Of these the head: all spans that it has a part of, cut off where it ends. */
+/* As cow_arena_spans, but only what lies in the arena's head: the last span is cut off where the head
+ * ends. */
 static int
 cow_arena_head_spans(size_t pages, struct cow_os_span *spans)
 {
@@ -53,7 +61,7 @@ cow_arena_head_spans(size_t pages, struct cow_os_span *spans)
     return count;
 }
 
-/* Bytes of the head of an arena whose heap pages end with +pages+. */
+/* Gives how many bytes are reserved for the head of an arena whose heap pages end with number +pages+. */
 static size_t
 cow_arena_head_bytes(size_t pages)
 {
@@ -64,8 +72,9 @@ cow_arena_head_bytes(size_t pages)
     return bytes;
 }
 
-/* Ends its reservation; false: nothing of it could be ended, and it is as it was. The heap pages
- * go first. Of what is denied after them the addresses are lost, and nobody uses them. */
+/* Ends the reservation of an arena. Gives false, and changes nothing, if the system refuses to unmap the heap
+ * pages, which come first. If it refuses a later span, the addresses of that span are lost and nobody uses
+ * them. */
 static bool
 cow_arena_unmap(struct cow_arena *arena, size_t pages)
 {
@@ -79,6 +88,7 @@ cow_arena_unmap(struct cow_arena *arena, size_t pages)
     return true;
 }
 
+/* Commits and names the head of an arena. Gives false if the system refuses. */
 static bool
 cow_arena_commit_head(struct cow_arena *arena, size_t pages)
 {
@@ -93,8 +103,8 @@ cow_arena_commit_head(struct cow_arena *arena, size_t pages)
     return true;
 }
 
-/* Makes an arena; of the size that can be had, halving it as long as it has COW_ARENA_LEAST_PAGES.
- * Gives NULL where the system denies them all. */
+/* Makes an arena of the largest size for which the system gives addresses: halves the size until it has
+ * COW_ARENA_LEAST_PAGES. Gives NULL if the system refuses them all. */
 static struct cow_arena *
 cow_arena_create(struct cow_arena_space *space)
 {
@@ -103,10 +113,10 @@ cow_arena_create(struct cow_arena_space *space)
     size_t pages = 0;
 
     for (int log = cow_arena_greatest_log(); arena == NULL; log--) {
-        const size_t some = (size_t)1 << log >> HEAP_PAGE_ALIGN_LOG;
-        const bool last = some <= COW_ARENA_LEAST_PAGES;
+        const size_t tried = (size_t)1 << log >> HEAP_PAGE_ALIGN_LOG;
+        const bool last = tried <= COW_ARENA_LEAST_PAGES;
 
-        pages = COW_ARENA_FIRST + (last ? COW_ARENA_LEAST_PAGES : some);
+        pages = COW_ARENA_FIRST + (last ? COW_ARENA_LEAST_PAGES : tried);
         if (pages > COW_ARENA_PAGES) pages = COW_ARENA_PAGES;
         arena = cow_os_reserve(spans, cow_arena_spans(pages, spans), COW_ARENA_SIZE);
         if (arena == NULL) space->denied++;
@@ -140,7 +150,8 @@ cow_arena_create(struct cow_arena_space *space)
     return arena;
 }
 
-/* Takes an arena out of the space and releases it; no page of it may be used. */
+/* Takes an arena out of the space and releases it. The caller no longer uses a page of it. If the system
+ * refuses, the arena stays in the space, empty. */
 static void
 cow_arena_destroy(struct cow_arena_space *space, struct cow_arena *arena)
 {
@@ -158,7 +169,7 @@ cow_arena_destroy(struct cow_arena_space *space, struct cow_arena *arena)
         space->table[number / 64] |= UINT64_C(1) << number % 64;
         cow_poison(cow_arena_page_address(arena, COW_ARENA_FIRST),
                    (committed - COW_ARENA_FIRST) << HEAP_PAGE_ALIGN_LOG);
-        return; /* it stays as it is, empty */
+        return;
     }
     *link = next;
     if (next == NULL) space->last = link;
@@ -168,17 +179,19 @@ cow_arena_destroy(struct cow_arena_space *space, struct cow_arena *arena)
     space->head_bytes -= head;
 }
 
-/* Commits up to and with page +number+. */
+/* Commits the heap pages of an arena up to and including +number+, COW_ARENA_COMMIT_PAGES at a time. Gives
+ * false if the system refuses. */
 static bool
 cow_arena_commit_to(struct cow_arena_space *space, struct cow_arena *arena, size_t number)
 {
+    COW_ASSERT(number < arena->pages);
     if (number < arena->committed) return true;
 
     size_t to = (number / COW_ARENA_COMMIT_PAGES + 1) * COW_ARENA_COMMIT_PAGES;
     if (to > arena->pages) to = arena->pages;
     void *from = cow_arena_page_address(arena, arena->committed);
     if (!cow_os_commit(from, (to - arena->committed) << HEAP_PAGE_ALIGN_LOG)) {
-        to = number + 1; /* where memory is short, no more than is needed */
+        to = number + 1; /* memory is short: commit no more than is needed */
         if (!cow_os_commit(from, (to - arena->committed) << HEAP_PAGE_ALIGN_LOG)) return false;
     }
 
@@ -190,17 +203,18 @@ cow_arena_commit_to(struct cow_arena_space *space, struct cow_arena *arena, size
     return true;
 }
 
+/* Allocates the heap page with the lowest address of an arena. Takes pages of groups with sealed pages only
+ * if +among_sealed+ is true. Gives NULL if there is none, or no memory. */
 static void *
 cow_arena_alloc_page_from(struct cow_arena_space *space, struct cow_arena *arena, bool among_sealed)
 {
-    bool passed = false;
-
+    bool found = false;
     const size_t groups = (arena->pages + COW_ARENA_GROUP_PAGES - 1) / COW_ARENA_GROUP_PAGES;
 
     for (size_t group = arena->lowest; group < groups; group++) {
         if (arena->free[group] == 0) continue;
-        if (!passed) arena->lowest = group;
-        passed = true;
+        if (!found) arena->lowest = group;
+        found = true;
         if (arena->sealed[group] > 0 && !among_sealed) continue;
 
         size_t number = group * COW_ARENA_GROUP_PAGES + cow_lowest_bit(arena->free[group]);
@@ -213,8 +227,8 @@ cow_arena_alloc_page_from(struct cow_arena_space *space, struct cow_arena *arena
     return NULL;
 }
 
-/* Hands out a heap page. What stands in it is anything, its rows are zero. Gives NULL
- * where the system has no memory. */
+/* Allocates a heap page; with the VM lock. The contents of the page are undefined, its bitmaps are 0. Gives
+ * NULL if the system has no memory. */
 static void *
 cow_arena_alloc_page(struct cow_arena_space *space)
 {
@@ -233,18 +247,21 @@ cow_arena_alloc_page(struct cow_arena_space *space)
     return NULL;
 }
 
-/* Gives a heap page's memory back to the system, where OS pages are small enough. */
+/* Gives a heap page's memory back to the system if OS pages are no larger than heap pages. The page stays
+ * allocated; its contents are undefined. */
 static void
 cow_arena_decommit_page(void *page)
 {
+    COW_ASSERT((uintptr_t)page % COW_PAGE_SIZE == 0);
     if (cow_os->page_size() <= COW_PAGE_SIZE) cow_os_decommit(page, COW_PAGE_SIZE);
 }
 
-/* Takes a heap page back, and its memory (cow_arena_decommit_page); an arena without used pages is
- * released, if there is another. */
+/* Frees a heap page and decommits it; with the VM lock. If its arena has no other page in use, and is not the
+ * last arena, releases the arena. */
 static void
 cow_arena_free_page(struct cow_arena_space *space, void *page)
 {
+    COW_ASSERT((uintptr_t)page % COW_PAGE_SIZE == 0 && cow_arena_contains(space, (uintptr_t)page));
     struct cow_arena *arena = cow_arena_of((uintptr_t)page);
     size_t number = cow_arena_page_number((uintptr_t)page), group = number / COW_ARENA_GROUP_PAGES;
 
@@ -258,15 +275,17 @@ cow_arena_free_page(struct cow_arena_space *space, void *page)
     if (arena->used == 0 && space->count > 1) cow_arena_destroy(space, arena);
 }
 
-/* Sets the rows of a kind to zero, in all pages. */
+/* Clears the bitmaps of one kind of all pages. */
 static void
 cow_arena_clear_kind(struct cow_arena_space *space, enum cow_bitmap_kind kind)
 {
+    COW_ASSERT(kind < COW_BITMAP_KINDS);
     for (struct cow_arena *arena = space->arenas; arena; arena = arena->next) {
         memset(arena->bits[kind][COW_ARENA_FIRST], 0, (arena->committed - COW_ARENA_FIRST) * COW_BITMAP_SIZE);
     }
 }
 
+/* Are all bitmaps of page number +page+ 0? */
 static bool
 cow_arena_page_is_clear(const struct cow_arena *arena, size_t page)
 {
@@ -278,7 +297,7 @@ cow_arena_page_is_clear(const struct cow_arena *arena, size_t page)
     return any == 0;
 }
 
-/* Recomputes what is kept; tells the first difference on +out+ and gives false. */
+/* Recomputes what the space and its arenas record; writes the first difference to +out+ and gives false. */
 static bool
 cow_arena_consistent(const struct cow_arena_space *space, FILE *out)
 {
@@ -288,13 +307,15 @@ cow_arena_consistent(const struct cow_arena_space *space, FILE *out)
         size_t number = (uintptr_t)arena >> COW_ARENA_LOG, free = 0;
 
         if ((uintptr_t)arena & COW_ARENA_MASK || !(space->table[number / 64] >> number % 64 & 1)) {
-            fprintf(out, "cow_arena %p: expected an aligned address with its bit in cow_arena_space.table, found none\n", (void *)arena);
+            fprintf(out, "cow_arena %p: expected a multiple of COW_ARENA_SIZE with a bit in "
+                    "cow_arena_space.table, found another address\n", (void *)arena);
             return false;
         }
         if (arena->committed < COW_ARENA_FIRST || arena->pages < arena->committed ||
             COW_ARENA_PAGES < arena->pages) {
-            fprintf(out, "cow_arena %p: expected %d <= .committed <= .pages <= %d, found %zu, %zu\n", (void *)arena,
-                    (int)COW_ARENA_FIRST, (int)COW_ARENA_PAGES, arena->committed, arena->pages);
+            fprintf(out, "cow_arena %p: expected %d <= .committed <= .pages <= %d, found %zu, %zu\n",
+                    (void *)arena, (int)COW_ARENA_FIRST, (int)COW_ARENA_PAGES, arena->committed,
+                    arena->pages);
             return false;
         }
         for (size_t group = 0; group < COW_ARENA_GROUPS; group++) {
@@ -302,21 +323,23 @@ cow_arena_consistent(const struct cow_arena_space *space, FILE *out)
 
             if (bits & ~cow_arena_group_bits(group, COW_ARENA_FIRST, arena->pages) ||
                 (bits && group < arena->lowest)) {
-                fprintf(out, "cow_arena %p, group %zu: expected .free bits of its pages only, none below .lowest; found %#llx, %zu\n", (void *)arena, group,
-                        (unsigned long long)bits, arena->lowest);
+                fprintf(out, "cow_arena %p, .free of group %zu: expected bits of pages only, and none below "
+                        "group .lowest, found %#llx with .lowest %zu\n",
+                        (void *)arena, group, (unsigned long long)bits, arena->lowest);
                 return false;
             }
             for (free += (size_t)__builtin_popcountll(bits); bits; bits &= bits - 1) {
                 size_t page = group * COW_ARENA_GROUP_PAGES + cow_lowest_bit(bits);
                 if (!cow_arena_page_is_clear(arena, page)) {
-                    fprintf(out, "cow_arena %p, page %zu: expected clear bitmaps of a free page, found bits\n", (void *)arena, page);
+                    fprintf(out, "cow_arena %p, .bits of free page %zu: expected 0, found others\n",
+                            (void *)arena, page);
                     return false;
                 }
             }
             if (arena->free[group] == cow_arena_group_bits(group, COW_ARENA_FIRST, arena->pages) &&
                 arena->sealed[group] > 0) {
-                fprintf(out, "cow_arena %p, group %zu: expected .sealed 0 where no page is used, found %d\n", (void *)arena, group,
-                        arena->sealed[group]);
+                fprintf(out, "cow_arena %p, .sealed of group %zu without used pages: expected 0, found %d\n",
+                        (void *)arena, group, arena->sealed[group]);
                 return false;
             }
         }
@@ -334,10 +357,10 @@ cow_arena_consistent(const struct cow_arena_space *space, FILE *out)
     committed += heads;
     if (count != space->count || reserved != space->reserved_bytes || committed != space->committed_bytes ||
         heads != space->head_bytes) {
-        fprintf(out, "cow_arena_space: expected .count %zu, .reserved_bytes %zu, .committed_bytes %zu, .head_bytes %zu; "
-                "found %zu, %zu, %zu, %zu\n", count,
-                reserved, committed, heads, space->count, space->reserved_bytes, space->committed_bytes,
-                space->head_bytes);
+        fprintf(out, "cow_arena_space: expected .count %zu, .reserved_bytes %zu, .committed_bytes %zu, "
+                ".head_bytes %zu, found %zu, %zu, %zu, %zu\n",
+                count, reserved, committed, heads, space->count, space->reserved_bytes,
+                space->committed_bytes, space->head_bytes);
         return false;
     }
     return true;

@@ -2,39 +2,42 @@
 #define COW_ARENA_H
 
 /*
- * arena: where heap pages come from, and where all that the collector knows of their objects stands.
+ * arena: address space for heap pages, and for all that the collector records of their objects.
  *
- * Job: heap pages hold objects and nothing else. Marks, ages and the like of all heap pages of an arena stand
- * together at its head, kind by kind: a full collection of a forked process copies the marks' OS pages and no
- * others, and clearing them is a few long memsets.
+ * Job: a heap page holds objects and nothing else. Mark bits, ages and the other bitmaps of all heap pages of
+ * an arena stand together in the arena's head, kind by kind. So a full collection of a forked process copies
+ * the OS pages of the mark bits and no others, and clearing the marks takes a few long memsets.
  *
- * Algorithm: an arena lies at a multiple of COW_ARENA_SIZE. Of any address in a heap page,
+ * Algorithm: an arena lies at a multiple of COW_ARENA_SIZE. For any address in one of its heap pages,
  *
  *     arena = address & ~COW_ARENA_MASK
  *     page  = (address & COW_ARENA_MASK) >> HEAP_PAGE_ALIGN_LOG
  *     slot  = (address & COW_PAGE_MASK) / COW_SLOT_SIZE     (a multiplication)
  *     bit   = arena->bits[kind][page][slot / COW_BITS] >> slot % COW_BITS & 1
  *
- * and whether an address lies in an arena at all is a bit in a table of all there can be.
+ * Whether an address lies in an arena is one bit of a table that has a bit for each possible arena.
  *
- * An arena may be smaller where address space is limited. All stands where it would in a whole one, so that
- * the arithmetic is the same, but what would be known of heap pages that it has not is not reserved
- * (cow_arena_spans): others may have these addresses, and nobody may read or write there.
+ * An arena is smaller where address space is limited. Its fields, bitmaps and pages then have the same
+ * offsets as in a whole arena, so that the arithmetic is the same; the addresses between them, which would
+ * belong to heap pages that it does not have, are not reserved (cow_arena_spans). Others may use those
+ * addresses, and the collector must not read or write there.
  *
- * Heap pages are handed out from the lowest address on. Those of a group with sealed pages are handed out
- * when there are no others and no arena can be had: so the metadata of what was made after a fork stands
- * apart from what is shared.
+ * The lowest free heap page is allocated first. A page of a group with sealed pages is allocated only if
+ * there is no other page and no new arena. So the metadata of objects that are made after a fork stands on
+ * other OS pages than the metadata that parent and child share.
  *
  * After: Nakamura and Matsumoto, "Ruby Garbage Collection Using Efficient Bitmap Marking" (section 3.1; seed
  * 000) and Nakamura's arenas of 128 MB (seed 001).
  *
- * Entry points: cow_arena_alloc_page, cow_arena_free_page, cow_arena_decommit_page, cow_arena_of and
- * cow_arena_contains; cow_arena_seal and cow_arena_unseal; cow_arena_consistent.
+ * Entry points: cow_arena_of, cow_arena_contains, cow_arena_bitmap_of and cow_arena_descriptor for an
+ * address; cow_arena_seal and cow_arena_unseal. In arena.c: cow_arena_alloc_page, cow_arena_free_page,
+ * cow_arena_decommit_page, cow_arena_clear_kind, cow_arena_consistent.
  *
- * Who writes this memory after a fork: a full collection the marks of all pages; any collection the rows of
- * unsealed pages; .free, .used and .committed are written where pages are handed out and taken back.
+ * Who writes this memory after a fork: a full collection writes the mark bits of all pages; every collection
+ * writes the bitmaps of open pages. A process that allocates or frees a page writes .free, .used, .lowest and
+ * .committed, and the page's descriptor.
  *
- * struct heap_page must be complete where this is included; struct cow_arena holds one for each heap page.
+ * struct heap_page must be complete before this file is included: struct cow_arena holds one for each page.
  */
 
 #include <stdio.h>
@@ -43,17 +46,17 @@
 #include "os.h"
 #include "poison.h"
 
-/* Heap pages that are committed at a time. */
+/* Number of heap pages that are committed at a time. */
 #ifndef COW_ARENA_COMMIT_PAGES
 # define COW_ARENA_COMMIT_PAGES 64
 #endif
 
-/* The smallest arena that is worth its head, in heap pages for objects: 128 KB. */
+/* Number of heap pages of the smallest arena: 128 KB. A smaller one would not be worth its head. */
 #ifndef COW_ARENA_LEAST_PAGES
 # define COW_ARENA_LEAST_PAGES (128 * 1024 / COW_PAGE_SIZE)
 #endif
 
-/* An arena takes at most one in so many of the bytes a process may map. */
+/* An arena reserves at most 1 / COW_ARENA_SHARE of the bytes that the process may map. */
 #ifndef COW_ARENA_SHARE
 # define COW_ARENA_SHARE 16
 #endif
@@ -62,36 +65,37 @@
 
 /*
  * Invariants (cow_arena_consistent):
- *     first <= committed <= pages <= COW_ARENA_PAGES
- *     used + free bits = pages - first
- *     free bits are of [first, pages), and the rows of those pages are zero
- *     handed out, hence used, pages lie below committed
- *     committed pages that are not handed out are poisoned (poison.h)
+ *     COW_ARENA_FIRST <= committed <= pages <= COW_ARENA_PAGES
+ *     used + number of bits in free = pages - COW_ARENA_FIRST
+ *     bits in free are of pages in [COW_ARENA_FIRST, pages), and the bitmaps of those pages are 0
+ *     allocated pages lie below committed
+ *     free pages below committed are poisoned (poison.h)
  */
 struct cow_arena {
-    char sign[8];       /* COW_ARENA_SIGN: for who looks from outside (benchmark/pages) */
-    size_t head;        /* bytes before the first heap page */
-    struct cow_arena *next; /* the others, in the order they were made */
-    size_t pages;       /* where the heap pages end, counted from the arena's beginning */
-    size_t committed;   /* those below may be written to */
-    size_t used;        /* are handed out */
-    size_t lowest;      /* no group below has a free page */
-    uint64_t free[COW_ARENA_GROUPS];
-    uint8_t sealed[COW_ARENA_GROUPS]; /* sealed pages of the group */
+    char sign[8];     /* COW_ARENA_SIGN, by which benchmark/pages finds arenas in another process */
+    size_t head;      /* bytes before the first heap page */
+    struct cow_arena *next; /* in the order in which arenas were made */
+    size_t pages;     /* number behind the last heap page; the arena's first bytes have number 0 */
+    size_t committed; /* number behind the last committed heap page */
+    size_t used;      /* allocated heap pages */
+    size_t lowest;    /* no group below this one has a free page */
+    uint64_t free[COW_ARENA_GROUPS]; /* a bit for each free page of the group */
+    uint8_t sealed[COW_ARENA_GROUPS]; /* number of sealed pages of the group */
 
     _Alignas(4096) cow_bitmap bits[COW_BITMAP_KINDS][COW_ARENA_PAGES];
     struct heap_page descriptors[COW_ARENA_PAGES];
 };
 
-/* The head ends where an OS page of any system does. */
+/* The head is a multiple of this, so that it ends with an OS page on any system. */
 #define COW_ARENA_HEAD_MULTIPLE ((size_t)64 * 1024)
 
+/* Number of the first heap page of an arena. */
 enum {
     COW_ARENA_FIRST = (sizeof(struct cow_arena) + COW_ARENA_HEAD_MULTIPLE - 1) / COW_ARENA_HEAD_MULTIPLE *
                       (COW_ARENA_HEAD_MULTIPLE / COW_PAGE_SIZE)
 };
 
-/* Addresses of programs: 48 bits, or 47 as on x86-64, or 32. */
+/* Bits of an address of a program: 48; 47 on x86-64; 32 where pointers are short. */
 #ifdef __x86_64__
 # define COW_ARENA_ADDRESS_BITS (UINTPTR_MAX > 0xffffffffu ? 47 : 32)
 #else
@@ -101,49 +105,58 @@ enum {
 
 /* All arenas of a process. */
 struct cow_arena_space {
-    struct cow_arena *arenas, **last;
+    struct cow_arena *arenas, **last; /* the first arena, and the link behind the last one */
     size_t count;
     size_t reserved_bytes;
-    size_t committed_bytes; /* of these may be written to */
-    size_t head_bytes; /* of these are not heap pages */
-    size_t denied; /* reservations that the system denied */
-    /* A bit for each arena that there can be. Few OS pages of it are used. */
+    size_t committed_bytes; /* of .reserved_bytes */
+    size_t head_bytes;      /* of .committed_bytes, those in heads */
+    size_t denied;          /* reservations that the system refused */
+    /* A bit for each possible arena. The program uses few OS pages of it. */
     uint64_t table[COW_ARENA_NUMBERS / 64];
 };
 
-/* ---- from an address to what is known of it */
+/* ---- from an address to its metadata */
 
+/* Gives the arena in which +address+ lies, if it lies in one. */
 static inline struct cow_arena *
 cow_arena_of(uintptr_t address)
 {
     return (struct cow_arena *)(address & ~(uintptr_t)COW_ARENA_MASK);
 }
 
+/* Gives the number of the heap page at +address+, counted from the beginning of its arena. */
 static inline size_t
 cow_arena_page_number(uintptr_t address)
 {
     return (address & COW_ARENA_MASK) >> HEAP_PAGE_ALIGN_LOG;
 }
 
+/* Gives the bitmap of one kind of the heap page in which +address+ lies. */
 static inline cow_bits_t *
 cow_arena_bitmap_of(uintptr_t address, enum cow_bitmap_kind kind)
 {
+    COW_ASSERT(kind < COW_BITMAP_KINDS && cow_arena_page_number(address) >= COW_ARENA_FIRST);
     return cow_arena_of(address)->bits[kind][cow_arena_page_number(address)];
 }
 
+/* Gives the descriptor of the heap page in which +address+ lies. */
 static inline struct heap_page *
 cow_arena_descriptor(uintptr_t address)
 {
+    COW_ASSERT(cow_arena_page_number(address) >= COW_ARENA_FIRST);
     return &cow_arena_of(address)->descriptors[cow_arena_page_number(address)];
 }
 
+/* Gives the address of heap page +number+, or the end of the arena if that is the number behind the last
+ * page. */
 static inline void *
 cow_arena_page_address(const struct cow_arena *arena, size_t number)
 {
+    COW_ASSERT(number <= COW_ARENA_PAGES);
     return (char *)arena + (number << HEAP_PAGE_ALIGN_LOG);
 }
 
-/* Is there a heap page at any +address+ whatever, that is handed out? */
+/* Does +address+, which may be any number, lie in an allocated heap page? */
 static inline bool
 cow_arena_contains(const struct cow_arena_space *space, uintptr_t address)
 {
@@ -158,16 +171,19 @@ cow_arena_contains(const struct cow_arena_space *space, uintptr_t address)
 
 /* ---- reservation */
 
+/* Gives the number of the lowest bit that is set. */
 static inline int
 cow_lowest_bit(uint64_t word)
 {
+    COW_ASSERT(word != 0);
     return __builtin_ctzll(word);
 }
 
-/* Bits of a group's pages in [from, to). */
+/* Gives a bit for each heap page of the group whose number lies in [from, to). */
 static inline uint64_t
 cow_arena_group_bits(size_t group, size_t from, size_t to)
 {
+    COW_ASSERT(group < COW_ARENA_GROUPS);
     size_t base = group * COW_ARENA_GROUP_PAGES;
     size_t low = from > base ? from - base : 0, high = to > base ? to - base : 0;
 
@@ -175,7 +191,7 @@ cow_arena_group_bits(size_t group, size_t from, size_t to)
     return (~UINT64_C(0) << low) & (high >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << high) - 1);
 }
 
-/* What an arena may have of the bytes that the process may map, at least the least. */
+/* Gives the logarithm of the bytes of heap pages that an arena may have (COW_ARENA_SHARE). */
 static inline int
 cow_arena_greatest_log(void)
 {
@@ -187,11 +203,12 @@ cow_arena_greatest_log(void)
     return log;
 }
 
+/* The most spans of an arena (cow_arena_spans). */
 enum { COW_ARENA_SPANS = COW_BITMAP_KINDS + 3 };
 
 /* ---- heap pages */
 
-/* Sets words to zero, and writes only those that are not. */
+/* Sets words to 0, but writes only those that are not: children share the OS pages of the others. */
 static inline void
 cow_arena_clear_words(cow_bits_t *words, size_t count)
 {
@@ -200,16 +217,29 @@ cow_arena_clear_words(cow_bits_t *words, size_t count)
     }
 }
 
-/* Notes that a heap page that is handed out is sealed, or no longer. */
+/* Gives how many pages of the group are sealed to which a heap page belongs. */
+static inline int
+cow_arena_sealed(const void *page)
+{
+    const size_t number = cow_arena_page_number((uintptr_t)page);
+
+    COW_ASSERT((uintptr_t)page % COW_PAGE_SIZE == 0);
+    return cow_arena_of((uintptr_t)page)->sealed[number / COW_ARENA_GROUP_PAGES];
+}
+
+/* Records that an allocated heap page is sealed. */
 static inline void
 cow_arena_seal(void *page)
 {
+    COW_ASSERT(cow_arena_sealed(page) < COW_ARENA_GROUP_PAGES);
     cow_arena_of((uintptr_t)page)->sealed[cow_arena_page_number((uintptr_t)page) / COW_ARENA_GROUP_PAGES]++;
 }
 
+/* Records that a sealed heap page is open. */
 static inline void
 cow_arena_unseal(void *page)
 {
+    COW_ASSERT(cow_arena_sealed(page) > 0);
     cow_arena_of((uintptr_t)page)->sealed[cow_arena_page_number((uintptr_t)page) / COW_ARENA_GROUP_PAGES]--;
 }
 

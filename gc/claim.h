@@ -2,17 +2,19 @@
 #define COW_CLAIM_H
 
 /*
- * claim: how a Ractor takes slots to allocate from.
+ * claim: how a Ractor claims slots to allocate from.
  *
- * Job: it claims the free slots of one word of a page's bitmap at once: their headers are cleared, their bits
- * set. Then it makes objects in them without a lock, and keeps the word of those that are left.
+ * Job: a Ractor claims all free slots of one word of a page's bitmap at once. The claim empties their headers
+ * and then sets their bits in the bitmap of allocated slots. The Ractor makes objects in them without a lock;
+ * .claimed of its cache has a bit for each that is left.
  *
  * Entry points: cow_cache_allocate_from_page, cow_cache_leave_page.
  *
- * Who writes this memory after a fork: a process that allocates, pages that are open to allocation.
+ * Who writes this memory after a fork: a process that allocates writes open pages and their bitmaps.
  */
 
-/* Takes the next free slots of the page that is in use; false: there are none. */
+/* Claims the next free slots of the page that the cache uses. Gives false if there is no page, or no free
+ * slot in it. */
 static bool
 cow_cache_claim_slots(rb_ractor_newobj_heap_cache_t *heap_cache)
 {
@@ -36,7 +38,8 @@ cow_cache_claim_slots(rb_ractor_newobj_heap_cache_t *heap_cache)
     return true;
 }
 
-/* Allocates from the page that is in use; Qfalse: it is full, or marking must go on first. */
+/* Allocates a slot of the page that the cache uses, for an object of heap +heap_idx+. Gives Qfalse if the
+ * page is full, or if an incremental marking must make a step first. */
 static VALUE
 cow_cache_allocate_from_page(rb_objspace_t *objspace, rb_ractor_newobj_cache_t *cache, size_t heap_idx)
 {
@@ -46,8 +49,8 @@ cow_cache_allocate_from_page(rb_objspace_t *objspace, rb_ractor_newobj_cache_t *
     return ractor_cache_allocate_slot(objspace, cache, heap_idx);
 }
 
-/* The page that was in use is full. Finalizers may have freed slots since; those that were free in
- * time are taken. */
+/* Records of a page that the cache no longer uses how many free slots it has. The Ractor has claimed those
+ * that it saw; finalizers may have freed others since. */
 static inline void
 cow_cache_leave_page(rb_ractor_newobj_heap_cache_t *heap_cache)
 {

@@ -2,18 +2,19 @@
 #define COW_H
 
 /*
- * cow: includes this directory into gc/default/default.c, and says in which order.
+ * cow: the order in which gc/default/default.c includes this directory, and the state that upstream's structs
+ * embed.
  *
- *     where default.c includes        what must be defined before
+ *     default.c includes              after it has defined
  *     cow.h                           upstream's headers
  *     locate.c                        struct heap_page, complete
  *     heap_page.h                     upstream's macros for bitmaps, which it replaces
  *     heap.h                          rb_objspace_t and the macro heaps
  *     free_slot.h                     gc_report
  *     page_body.h, grant.h            the list of empty pages
- *     allocate.h, claim.h             before newobj_init; before heap_next_free_page
+ *     allocate.h, claim.h             (before newobj_init; before heap_next_free_page)
  *     walk.c                          each_obj_callback, each_page_callback
- *     duties.h, stat.h                before the shutdown; before objspace_free_slots
+ *     duties.h, stat.h                (before the shutdown; before objspace_free_slots)
  *     sweep.c                         gc_sweep_plane
  *     growth.c, seal.c                heap_allocatable_slots_expand; sweep.c
  *     mark_order.h, mark.c            push_mark_stack_chunk; pop_mark_stack
@@ -21,11 +22,19 @@
  *     prepare.c, fork.c               garbage_collect; prepare.c
  *     settings.c                      get_envparam_size
  *
- * Files that end in .h and need nothing of the interpreter (vocabulary, os, setting, nursery, seal, sweep,
- * mark_stack, arena, alignoff, page_map, malloc_pages, slot_map, poison) have unit tests in test/c.
+ * gc.c includes update_reference.c, names.c and object.c; symbol.c includes symbol_names.c; version.c
+ * includes revision.h.
+ *
+ * The other headers need nothing of the interpreter, and test/c has unit tests of them: check, vocabulary,
+ * os, setting, nursery, seal, sweep, mark_stack, arena, alignoff, page_map, malloc_pages, locate, slot_map,
+ * poison.
  *
  * COW_HEAP is defined from here on. Upstream's functions that this directory replaces stand in default.c
  * between #ifndef COW_HEAP and #endif, so that a patch need not remove them.
+ *
+ * Who writes this memory after a fork: the structs below lie in the objspace, in rb_heap_t and in the
+ * descriptors of heap pages. A process writes those of its objspace and its heaps in each collection; the
+ * files that use them say when.
  */
 
 struct heap_page;
@@ -44,9 +53,9 @@ struct cow_walk;
 #include "sweep.h"
 #include "mark_stack.h"
 
-/* In ruby_gc_params_t. */
+/* Settings of the process, in ruby_gc_params_t (settings.c reads them). */
 struct cow_settings {
-    size_t nursery_least_slots; /* 0: children are sized like any process */
+    size_t nursery_least_slots; /* 0: the nursery is off */
     enum cow_seal_mode seal_mode;
     bool seal_compact;
     enum cow_sweep_mode sweep_mode;
@@ -54,36 +63,37 @@ struct cow_settings {
 
 #define COW_SETTINGS { COW_NURSERY_LEAST_SLOTS, COW_SEAL_AUTO, false, COW_SWEEP_PROPOSED }
 
-/* In each heap page. */
+/* What the seal records of a heap page, in its descriptor. */
 struct cow_seal_page {
-    unsigned short keep; /* a sealed page with fewer objects is opened */
+    unsigned short keep; /* the page is opened when fewer objects than this live in it */
     unsigned short sealed : 1;
-    unsigned short remembering : 1; /* in .remembering of its heap */
-    unsigned short has_duties : 1; /* may hold an object whose end is seen outside the process */
+    unsigned short remembering : 1; /* it stands in .remembering of its heap */
+    unsigned short has_duties : 1; /* an object in it has a duty, or may get one (duties.h) */
 };
 
-/* In each heap. */
+/* What the seal records of a heap, in rb_heap_t; cow_verify_seal recomputes it. */
 struct cow_seal_heap {
-    struct heap_page *last; /* sealed pages stand first in .pages: the last of them */
-    struct heap_page *last_inherited; /* in a child, the last of them that its parent has sealed */
-    size_t pages, slots; /* sealed */
-    size_t live; /* objects there, when they were sealed, or at the end of the last full marking */
-    /* Sealed pages with objects that a minor marking must look at; there is room for all pages. */
+    struct heap_page *last; /* the last sealed page of .pages, where they stand first; NULL: none */
+    struct heap_page *last_inherited; /* in a child: the last one that its parent has sealed */
+    size_t pages, slots; /* numbers of sealed pages, and of slots in them */
+    size_t live; /* objects in them, counted at the seal and at the end of each full marking */
+    /* Sealed pages with objects that a minor marking must look at. The array has room for all pages. */
     struct heap_page **remembering;
     size_t remembering_count;
 };
 
-/* In the objspace. */
+/* What the seal records of the process, in the objspace. All but .count, .exact and .sized are numbers of
+ * objects or slots. */
 struct cow_seal_space {
-    size_t count; /* how often the heap was sealed */
-    size_t survivors; /* of the last collection */
-    size_t survivors_at_seal; /* of the one before the heap was sealed last */
-    bool exact; /* .survivors are those of a full marking */
-    size_t live; /* survivors of the last full marking */
-    size_t slots; /* when the heap was sealed last */
-    size_t closed; /* slots of what this process has sealed itself, after the last full marking */
+    size_t count; /* number of seals so far */
+    size_t survivors; /* objects that the last marking left */
+    size_t survivors_at_seal; /* .survivors when the heap was sealed last */
+    bool exact; /* a full marking has counted .survivors */
+    size_t live; /* objects that the last full marking left */
+    size_t slots; /* slots of all heaps when the heap was sealed last */
+    size_t closed; /* closed slots of pages that this process has sealed itself, at the last full marking */
     struct cow_seal_budget budget;
-    size_t sized; /* .count when the nursery was sized by what is sealed */
+    size_t sized; /* .count when the sealed pages last determined the nursery's size */
 };
 
 #endif /* COW_H */

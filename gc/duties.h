@@ -4,18 +4,19 @@
 /*
  * duties: which inherited objects a child finalizes when it ends.
  *
- * Job: memory is left to the system. What is seen outside the process is done as by any process: a file's
- * buffer is written, an extension's free function is called. Such objects have a duty.
+ * Job: a child that ends leaves the memory of inherited objects to the system. What can be seen outside the
+ * process it does as any process: it writes a file's buffer and calls an extension's free function. An object
+ * with such a cleanup has a duty.
  *
  * Entry points: cow_only_duties, cow_has_duty, cow_may_get_duty, cow_page_each_cleanup.
  *
- * Who writes this memory after a fork: a child that ends, the objects with a duty.
+ * Who writes this memory after a fork: a child that ends writes the objects with a duty, to finalize them.
  */
 
-/* May the end of an object be seen outside of the process? That of a file, which writes what is
- * in its buffer, and that of an extension's data whose free function does more than to give
- * memory back: it may commit, unlock or unlink. An extension may set the function of untyped data,
- * and the type of typed data, at any time: this is asked again when the process ends. */
+/* Does the object have a duty: can its end be seen outside the process? A file has one, because it writes
+ * what is in its buffer. An extension's data has one if its free function does more than free memory: it may
+ * commit, unlock or unlink. An extension may set the function of untyped data, and the type of typed data, at
+ * any time, so the process calls this when it ends. */
 static bool
 cow_has_duty(VALUE obj)
 {
@@ -31,29 +32,30 @@ cow_has_duty(VALUE obj)
     }
 }
 
-/* May it get a duty later? An extension may give its data another type; procs and methods, which
- * are many, are the VM's own. */
+/* May the object get a duty later? An extension may give its data another type. Procs and methods, of which
+ * there are many, belong to the VM and keep theirs. */
 static bool
 cow_may_get_duty(VALUE obj)
 {
     return BUILTIN_TYPE(obj) == T_DATA && !rb_obj_is_proc(obj) && !rb_obj_is_method(obj);
 }
 
-/* At the end of a child the memory of sealed objects is not given back one by one: the system takes
- * all of it. What can be seen outside of the process is done as by any process, also in a
- * daemon, and in a child whose parent has left by exit! or exec. */
+/* Does this process, which ends, finalize only the objects with a duty on this page? A child does so on
+ * sealed pages, because the system takes all their memory at once. It does its duties also as a daemon, and
+ * if its parent has left by exit! or exec. */
 static inline bool
 cow_only_duties(rb_objspace_t *objspace, const struct heap_page *page)
 {
     return objspace->flags.forked_child && page->seal.sealed && !ruby_free_at_exit_p();
 }
 
-/* For each object of a page that owns something: what owns nothing has nothing to be freed. */
+/* For each object of a page that has a cleanup bit. The others own nothing that must be freed. */
 #define cow_page_each_cleanup(page, obj) \
     for (VALUE word_ = 0, obj = cow_page_next_cleanup((page), &word_, 0); obj; \
          obj = cow_page_next_cleanup((page), &word_, obj))
 
-/* The next such object after +obj+ (0: the first); 0: there is none. +*word+ is its word. */
+/* Gives the first such object after +obj+, or the first one of the page if +obj+ is 0; gives 0 behind the
+ * last. +word+ is the number of the word with the bit of +obj+; the caller begins with 0. */
 static inline VALUE
 cow_page_next_cleanup(const struct heap_page *page, VALUE *word, VALUE obj)
 {

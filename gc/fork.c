@@ -2,19 +2,22 @@
  * fork: what the collector does at a fork, in order.
  *
  *     cow_prefork            in the process that forks, before fork(2), without the VM lock:
- *         1. seal            the heap is prepared and sealed, if seal.h says that it pays
- *         2. finalizers      of what has died run here, so that they do not run in both processes
+ *         1. seal            prepares and seals the heap, if seal.h says that it pays
+ *         2. finalizers      of dead objects run here, so that they do not run in both processes
  *         3. mark stack      chunks that are not in use go back to the system
  *     cow_postfork_child     in the child, with the VM lock:
- *         1. walks           of threads that are not in the child are forgotten
- *         2. seal            what the parent has sealed is inherited; none of it is the child's own
+ *         1. walks           of threads that do not exist in the child are dropped
+ *         2. seal            pages that the parent has sealed count as inherited, none as the child's own
  *         3. nursery         is sized by what the child has of its own
- *     cow_postfork_parent    in the parent, with the VM lock: its nursery, as what is sealed is shared now
+ *     cow_postfork_parent    in the parent, with the VM lock:
+ *         1. nursery         is sized, because the sealed pages are shared from now on
  *
- * Who writes this memory after a fork: both processes a few words of their objspace.
+ * Entry points: rb_gc_impl_before_fork and rb_gc_impl_after_fork, which the VM calls.
+ *
+ * Who writes this memory after a fork: both processes write a few words of their objspace and of their heaps.
  */
 
-/* Would a full collection find the memory it needs? */
+/* Would a full collection find the memory that it needs? Maps so much memory and unmaps it. */
 static bool
 cow_seal_has_room(rb_objspace_t *objspace)
 {
@@ -28,6 +31,8 @@ cow_seal_has_room(rb_objspace_t *objspace)
     return true;
 }
 
+/* Prepares and seals the heap before a fork if seal.h says that it is due, that it is paid for and that there
+ * is memory for it. Without the VM lock. */
 static void
 cow_seal_before_fork(rb_objspace_t *objspace)
 {
@@ -40,7 +45,7 @@ cow_seal_before_fork(rb_objspace_t *objspace)
     if (!cow_seal_paid(budget, survivors, exact)) return;
     if (!cow_seal_has_room(objspace)) return;
 
-    /* A walk under way would miss objects that are moved. */
+    /* Compaction moves objects; a walk that is not finished would miss them. */
     if (gc_params.cow.seal_compact && objspace->walks == NULL) {
         cow_prepare_heap(objspace, cow_finalize_as_job);
     }
@@ -52,13 +57,15 @@ cow_seal_before_fork(rb_objspace_t *objspace)
     cow_seal_prepared(budget, survivors, exact, objspace->seal.live, objspace->seal.live * collections);
 }
 
+/* Sizes the nursery of a process that has forked (+child+ is false) or was forked; with the VM lock. Where
+ * pages are sealed, inherited slots are those of sealed pages; elsewhere they are all slots. */
 static void
 cow_nursery_after_fork(rb_objspace_t *objspace, bool child)
 {
     size_t total_slots = objspace_available_slots(objspace);
     size_t floor_slots = cow_nursery_floor_slots(objspace);
     size_t sealed_slots = cow_seal_total(objspace, slots);
-    /* A child inherits what its parent has opened, too. */
+    /* A child inherits open pages as well: where hardly any page is sealed, all its slots are inherited. */
     bool sealed = child ? !cow_seal_is_over(total_slots, sealed_slots) : sealed_slots > 0;
 
     if (sealed && objspace->seal.sized == objspace->seal.count) return;
@@ -86,17 +93,17 @@ cow_prefork(rb_objspace_t *objspace)
     cow_seal_before_fork(objspace);
     cow_finalize_as_job(objspace);
 
-    /* Both processes would write the chunks again, and each would copy them. */
+    /* Each process would write the chunks in its next collection, and so copy them. */
     unsigned int level = rb_gc_vm_lock();
     mark_stack_free_cache(&objspace->mark_stack);
     rb_gc_vm_unlock(level);
 }
 
-/* In the parent, also where the fork failed; with the VM lock. */
+/* In the parent, with the VM lock; +forked+ is false if fork(2) failed. */
 static void
 cow_postfork_parent(rb_objspace_t *objspace, bool forked)
 {
-    /* What is sealed is shared with the child from now on. */
+    /* The parent shares its sealed pages with the child from now on. */
     if (forked && gc_params.cow.nursery_least_slots > 0 && cow_seal_total(objspace, pages) > 0)
         cow_nursery_after_fork(objspace, false);
 }

@@ -4,41 +4,43 @@
 /*
  * free_slot: where a slot is freed.
  *
- * Job: freeing clears the slot's bit and writes nothing into the slot, unless somebody reads headers of free
- * slots: a walk of the heap, or the mode normalsweep.
+ * Job: to free a slot is to clear its bit in the bitmap of allocated slots. The slot itself is written only
+ * if somebody reads headers of free slots: a walk of the heap, or the sweep mode normalsweep.
  *
  * Entry points: cow_free_slot_in_sweep in a sweep; cow_free_slot at any other time;
  * cow_page_clear_free_headers.
  *
- * Who writes this memory after a fork: a process that sweeps, the bitmaps of pages in which something died.
+ * Who writes this memory after a fork: a process that sweeps writes the bitmaps of pages in which objects
+ * died.
  */
 
-/* Does anybody judge a slot by its header, so that what dies must not look alive? */
+/* Does a walk or the sweep read headers of free slots, so that the header of a dead object must be
+ * emptied? */
 static inline bool
 cow_headers_are_read(const rb_objspace_t *objspace)
 {
     return objspace->walks != NULL || gc_params.cow.sweep_mode == COW_SWEEP_NORMAL;
 }
 
-/* Frees the slot of an object that has died, while no Ractor but this one is running in the
- * page. What stands there stays, but where the heap is being walked by others, who know of
- * headers only. */
+/* Frees the slot of a dead object during a sweep, while no other Ractor allocates in the page. Empties the
+ * header only while the heap is being walked, because a walk judges slots by their headers, and in the mode
+ * normalsweep. */
 static inline void
 cow_free_slot_in_sweep(rb_objspace_t *objspace, struct heap_page *page, VALUE obj)
 {
-    GC_ASSERT(cow_page_has(page, obj));
+    COW_ASSERT(cow_page_has(page, obj));
 
     if (RB_UNLIKELY(cow_headers_are_read(objspace))) cow_page_clear_header(page, obj);
     asan_poison_memory_region((void *)obj, page->slot_size);
     cow_slot_map_free(page->allocated_bits, cow_page_slot(page, obj), false);
-    gc_report(3, objspace, "heap_page_forget: %p is free\n", (void *)obj);
+    gc_report(3, objspace, "cow_free_slot_in_sweep: %p is free\n", (void *)obj);
 }
 
-/* Frees a slot with no object any more, at any time. */
+/* Frees a slot that holds no object any more, at any time, and clears its cleanup bit. */
 static inline void
 cow_free_slot(struct heap_page *page, VALUE obj)
 {
-    GC_ASSERT(cow_page_has(page, obj));
+    COW_ASSERT(cow_page_has(page, obj));
 
     cow_page_clear_header(page, obj);
     cow_slot_map_free(page->cleanup_bits, cow_page_slot(page, obj), rb_gc_multi_ractor_p());
@@ -46,8 +48,8 @@ cow_free_slot(struct heap_page *page, VALUE obj)
     page->free_slots++;
 }
 
-/* Makes the headers of free slots blank, as CRuby's sweep does; while no other Ractor runs. Writes only those
- * that are not. */
+/* Empties the headers of free slots, as CRuby's sweep does, while no other Ractor runs. Writes only headers
+ * that are not empty. */
 static void
 cow_page_clear_free_headers(const struct heap_page *page)
 {

@@ -1,16 +1,19 @@
 /*
  * growth: by how much the heaps may grow.
  *
- * Job: applies nursery.h and seal.h to the heaps of this process.
+ * Job: applies the rules of nursery.h and seal.h to the heaps of this process.
  *
- * Entry points: cow_heap_min_free_slots, cow_heaps_may_grow, cow_heap_allowance_reset, cow_nursery_floor_slots.
+ * Entry points: cow_heap_min_free_slots, cow_heaps_may_grow, cow_heap_allowance_reset,
+ * cow_nursery_floor_slots.
  *
- * Who writes this memory after a fork: nobody's pages; a few words of the objspace.
+ * Who writes this memory after a fork: the process writes .allocatable_slots of its objspace, no page.
  */
 
 static size_t cow_seal_room_to_grow(rb_objspace_t *objspace);
 static size_t objspace_available_slots(rb_objspace_t *objspace);
 
+/* Gives how many free slots the heap shall have at least after a collection: by the nursery's rule if it has
+ * inherited slots, else by upstream's. */
 static size_t
 cow_heap_min_free_slots(rb_objspace_t *objspace, rb_heap_t *heap)
 {
@@ -22,13 +25,14 @@ cow_heap_min_free_slots(rb_objspace_t *objspace, rb_heap_t *heap)
     return (size_t)(MAX(heap->total_slots, init_slots) * gc_params.heap_free_slots_min_ratio);
 }
 
-/* May a child's heaps grow without a full collection first? */
+/* May the heaps grow without a full collection first? Only by a share of what they inherited (nursery.h), and
+ * not where the seal allows no growth (cow_seal_room_to_grow), as in a roomy parent. */
 static bool
 cow_heaps_may_grow(rb_objspace_t *objspace)
 {
     size_t grown = 0, inherited_bytes = 0;
 
-    if (cow_seal_room_to_grow(objspace) == 0) return false; /* a parent's, either */
+    if (cow_seal_room_to_grow(objspace) == 0) return false;
 
     for (int i = 0; i < HEAP_COUNT; i++) {
         grown += cow_nursery_grown(&heaps[i].inherited, heaps[i].total_slots) * heaps[i].slot_size;
@@ -37,7 +41,7 @@ cow_heaps_may_grow(rb_objspace_t *objspace)
     return cow_nursery_may_grow(grown, inherited_bytes);
 }
 
-/* Allows the heaps to grow by what a full GC would have allowed them. */
+/* Allows the heaps to grow by as much as upstream allows them after a full collection. */
 static void
 cow_heap_allowance_reset(rb_objspace_t *objspace)
 {
@@ -55,7 +59,7 @@ cow_heap_allowance_reset(rb_objspace_t *objspace)
     }
 }
 
-/* Floor of all heaps of a process with what this one has. */
+/* Gives the floor of all heaps of a process that inherits as many slots as this one has. */
 static size_t
 cow_nursery_floor_slots(rb_objspace_t *objspace)
 {

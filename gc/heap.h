@@ -2,23 +2,23 @@
 #define COW_HEAP_H
 
 /*
- * heap: the pages of one size of slots, in order, and its counts of slots.
+ * heap: the pages of one slot size, their order, and the counts of their slots.
  *
- * Job: sealed pages stand first in the list, then the open ones. A collection that looks at open pages only
- * begins at cow_heap_first_open_page; a minor marking looks also at those sealed pages that remember objects,
- * of which the heap has a list of its own, so that it does not read the others.
+ * Job: sealed pages stand first in the list of pages, then open ones. A collection that concerns open pages
+ * only begins at cow_heap_first_open_page. A minor marking also looks at sealed pages with remembered
+ * objects; the heap lists those, so that the marking does not read the others.
  *
  * Invariants (cow_verify_seal): all pages up to .seal.last are sealed, none behind it is; .seal.pages, .slots
  * and .live are their sums; each sealed page that remembers is in .seal.remembering.
  *
  * Entry points: cow_heap_each_open_page, cow_page_note_remembering, cow_heap_next_remembering,
- * cow_heap_closed_slots, cow_seal_total, cow_heap_allocated_objects, total_allocated_objects,
- * cow_heap_live_slots.
+ * cow_heap_closed_slots, cow_closed_slots, cow_seal_total, cow_heap_allocated_objects,
+ * total_allocated_objects (upstream's name), cow_heap_live_slots.
  *
- * Who writes this memory after a fork: write barriers and minor markings the list of remembering pages.
+ * Who writes this memory after a fork: write barriers and minor markings write the list of remembering pages.
  */
 
-/* The first page that is open to allocation, if there is one. */
+/* Gives the first page that is open to allocation; NULL: none. */
 static inline struct heap_page *
 cow_heap_first_open_page(rb_heap_t *heap)
 {
@@ -26,9 +26,10 @@ cow_heap_first_open_page(rb_heap_t *heap)
     return ccan_list_next(&heap->pages, heap->seal.last, page_node);
 }
 
-/* Sum of a size over all heaps. */
+/* Sum of one size_t of struct cow_seal_heap over all heaps. */
 #define cow_seal_total(objspace, member) cow_seal_total_at((objspace), offsetof(rb_heap_t, seal.member))
 
+/* As cow_seal_total; +offset+ of the member in rb_heap_t. */
 static inline size_t
 cow_seal_total_at(rb_objspace_t *objspace, size_t offset)
 {
@@ -40,19 +41,21 @@ cow_seal_total_at(rb_objspace_t *objspace, size_t offset)
     return sum;
 }
 
-/* Slots of sealed pages that no object lives in: held back. */
+/* Gives the number of closed slots of a heap. */
 static inline size_t
 cow_heap_closed_slots(const rb_heap_t *heap)
 {
     return heap->seal.slots - heap->seal.live;
 }
 
+/* Gives the number of closed slots of all heaps. */
 static inline size_t
 cow_closed_slots(rb_objspace_t *objspace)
 {
     return cow_seal_total(objspace, slots) - cow_seal_total(objspace, live);
 }
 
+/* For each page of the heap that is open to allocation. */
 #define cow_heap_each_open_page(heap, page) \
     for ((page) = cow_heap_first_open_page(heap); (page); \
          (page) = ccan_list_next(&(heap)->pages, (page), page_node))
@@ -64,7 +67,8 @@ cow_page_remembers(const struct heap_page *page)
     return page->flags.has_remembered_objects | page->flags.has_uncollectible_wb_unprotected_objects;
 }
 
-/* To be called when a page begins to remember. */
+/* Adds a page to its heap's list if it is sealed and not listed; called when an object on it becomes
+ * remembered, with the VM lock. */
 static inline void
 cow_page_note_remembering(struct heap_page *page)
 {
@@ -74,8 +78,9 @@ cow_page_note_remembering(struct heap_page *page)
     }
 }
 
-/* The page after +page+ (NULL: the first) at which a minor marking looks: the sealed
- * ones of its list, then all others. +i+ counts the former, from 0. */
+/* Gives the page after +page+ (NULL: the first) at which a minor marking looks: first the sealed pages of the
+ * list, then all open ones; NULL behind the last. Removes pages that remember nothing from the list. +i+ is
+ * the index in the list; the caller begins with 0. */
 static struct heap_page *
 cow_heap_next_remembering(rb_heap_t *heap, struct heap_page *page, size_t *i)
 {
@@ -91,7 +96,7 @@ cow_heap_next_remembering(rb_heap_t *heap, struct heap_page *page, size_t *i)
     return *i < heap->seal.remembering_count ? heap->seal.remembering[*i] : cow_heap_first_open_page(heap);
 }
 
-/* Adds to +counts+, of all heaps, the slots that a Ractor has taken and not used yet. */
+/* Adds to +counts+, one of each heap, the claimed slots of one Ractor. */
 static void
 cow_count_claimed_of(void *cache, void *counts)
 {
@@ -102,6 +107,7 @@ cow_count_claimed_of(void *cache, void *counts)
     }
 }
 
+/* Adds to +counts+, one of each heap, the claimed slots of all Ractors. Takes the VM lock. */
 static void
 cow_count_claimed(size_t *counts)
 {
@@ -111,8 +117,8 @@ cow_count_claimed(size_t *counts)
     rb_gc_vm_unlock_no_barrier(lev);
 }
 
-/* Objects that have ever been allocated. They are counted where slots are taken, and not
- * as each is made. */
+/* Gives how many objects the heap has ever allocated. .total_allocated_objects counts slots when they are
+ * claimed, so the claimed ones are subtracted. */
 static size_t
 cow_heap_allocated_objects(rb_objspace_t *objspace, const rb_heap_t *heap)
 {
@@ -122,6 +128,7 @@ cow_heap_allocated_objects(rb_objspace_t *objspace, const rb_heap_t *heap)
     return heap->total_allocated_objects - claimed[heap - heaps];
 }
 
+/* The same of all heaps; upstream's name. */
 static size_t
 total_allocated_objects(rb_objspace_t *objspace)
 {
@@ -135,6 +142,8 @@ total_allocated_objects(rb_objspace_t *objspace)
     return count;
 }
 
+/* Gives how many slots of the heap hold an object that was not freed, without those that wait for a
+ * finalizer. */
 static size_t
 cow_heap_live_slots(rb_objspace_t *objspace, rb_heap_t *heap)
 {

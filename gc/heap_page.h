@@ -2,20 +2,20 @@
 #define COW_HEAP_PAGE_H
 
 /*
- * heap_page: the slots of one heap page and the bits of one object.
+ * heap_page: the slots of one heap page, and the bits of one object.
  *
- * Job: where a page's slots begin and end, which of them are allocated, free or the hole; the header of a
- * slot without an object; the age of an object. All is arithmetic on the page's bitmaps.
+ * Job: says where a page's slots begin and end and which of them are allocated, free or the hole; empties the
+ * header of a slot; reads and writes the age of an object. All is arithmetic on the page's bitmaps.
  *
  * Entry points: cow_page_has, cow_page_find_free, cow_page_first_free, cow_page_count_free,
- * cow_page_clear_header, cow_page_marks and cow_page_marks_written; is_pointer_to_heap; RVALUE_AGE_GET and
+ * cow_page_clear_header, cow_page_marks and cow_page_marks_written; is_pointer_to_heap, RVALUE_AGE_GET and
  * RVALUE_AGE_SET, which replace upstream's.
  *
- * Who writes this memory after a fork: RVALUE_AGE_SET the bitmaps of ages, cow_page_clear_header the first
- * word of a slot that is being claimed.
+ * Who writes this memory after a fork: RVALUE_AGE_SET writes the bitmaps of ages; cow_page_clear_header
+ * writes the header of a slot that is being claimed.
  */
 
-/* Instead of upstream's, which find all from the page's address. */
+/* These replace upstream's, which compute the page and its bitmaps from the object's address. */
 #undef GET_HEAP_PAGE
 #undef NUM_IN_PAGE
 #undef GET_HEAP_MARK_BITS
@@ -32,55 +32,57 @@
 #define GET_HEAP_MARKING_BITS(x) cow_locate_bitmap((uintptr_t)(x), COW_BITMAP_MARKING)
 #define GET_HEAP_REMEMBERED_BITS(x) cow_locate_bitmap((uintptr_t)(x), COW_BITMAP_REMEMBERED)
 
-/* Behind the last slot. */
+/* Gives the address behind the last slot. */
 static inline uintptr_t
 cow_page_end(const struct heap_page *page)
 {
     return page->start + (page->total_slots + (page->hole >= 0)) * (uintptr_t)page->slot_size;
 }
 
-/* The slot that must not be used; 0: none. */
+/* Gives the address of the hole; 0: none. */
 static inline uintptr_t
 cow_page_hole(const struct heap_page *page)
 {
     return page->hole < 0 ? 0 : page->start + page->hole * (uintptr_t)page->slot_size;
 }
 
-/* Number of the smallest slot at +p+; of free slots, too, whose headers are anything. */
+/* Gives the number of the smallest slot at +p+. The slot may be free. */
 static inline unsigned int
 cow_page_slot(const struct heap_page *page, uintptr_t p)
 {
+    COW_ASSERT(p >= page->start && p - page->start <= HEAP_PAGE_SIZE);
     return (unsigned int)(p - page->start) / (unsigned int)BASE_SLOT_SIZE;
 }
 
-/* How many smallest slots one of its slots is long, and all of them. */
+/* Gives the length of one of the page's slots in smallest slots. */
 static inline unsigned int
 cow_page_step(const struct heap_page *page)
 {
     return page->slot_size / BASE_SLOT_SIZE;
 }
 
+/* Gives the number of the smallest slot behind the last slot. */
 static inline unsigned int
 cow_page_slots_end(const struct heap_page *page)
 {
     return cow_page_slot(page, cow_page_end(page));
 }
 
-/* Is the slot at +p+ allocated? Where it is not, nothing in it counts. */
+/* Is the slot at +p+ allocated? If it is not, its contents are undefined. */
 static inline bool
 cow_page_has(const struct heap_page *page, uintptr_t p)
 {
     return cow_slot_map_has(page->allocated_bits, cow_page_slot(page, p));
 }
 
-/* The hole as a number of smallest slots; -1: there is none. */
+/* Gives the number of the hole's first smallest slot; -1: there is no hole. */
 static inline int
 cow_page_hole_slot(const struct heap_page *page)
 {
     return page->hole < 0 ? -1 : (int)(page->hole * cow_page_step(page));
 }
 
-/* The free slots of the first word from +*word+ on that has some (cow_slot_map_find). */
+/* Gives the free slots, as bits, of the first word from +*word+ on that has some (cow_slot_map_find). */
 static inline bits_t
 cow_page_find_free(const struct heap_page *page, unsigned int *word)
 {
@@ -88,14 +90,14 @@ cow_page_find_free(const struct heap_page *page, unsigned int *word)
                              cow_page_hole_slot(page), word);
 }
 
-/* How many slots are free. */
+/* Gives the number of free slots. */
 static inline unsigned short
 cow_page_count_free(const struct heap_page *page)
 {
     return page->total_slots - cow_slot_map_count(page->allocated_bits);
 }
 
-/* The lowest free slot; 0: the page is full. */
+/* Gives the address of the lowest free slot; 0: the page is full. */
 static VALUE
 cow_page_first_free(const struct heap_page *page)
 {
@@ -105,7 +107,7 @@ cow_page_first_free(const struct heap_page *page)
     return free ? page->start + (word * BITS_BITLENGTH + ntz_intptr(free)) * BASE_SLOT_SIZE : 0;
 }
 
-/* Makes the header of a slot say that there is no object. */
+/* Empties the header of the slot at +p+, so that it says that the slot holds no object. */
 static inline void
 cow_page_clear_header(const struct heap_page *page, uintptr_t p)
 {
@@ -114,7 +116,8 @@ cow_page_clear_header(const struct heap_page *page, uintptr_t p)
     asan_poison_memory_region((void *)p, page->slot_size);
 }
 
-/* The row of marks to be read as a whole. */
+/* Gives the bitmap of marks for a caller that reads it as a whole. With the locator "header" it is gathered
+ * from the objects here. */
 static inline bits_t *
 cow_page_marks(struct heap_page *page)
 {
@@ -129,7 +132,8 @@ cow_page_marks(struct heap_page *page)
     return page->mark_bits;
 }
 
-/* Afterwards its objects are marked as the row is, which was written as a whole. */
+/* Called after the bitmap of marks was written as a whole: with the locator "header", marks the objects
+ * accordingly. */
 static inline void
 cow_page_marks_written(struct heap_page *page)
 {
@@ -144,7 +148,7 @@ cow_page_marks_written(struct heap_page *page)
     }
 }
 
-/* Is the object old? Then it is protected by write barriers, too. */
+/* Is the object old? An old object is always protected by write barriers. */
 static inline bool
 cow_bits_are_old(const struct cow_object_bits *bits)
 {
@@ -153,13 +157,14 @@ cow_bits_are_old(const struct cow_object_bits *bits)
     return (low & bits->word[COW_BITMAP_AGE_HIGH * bits->stride] & bits->mask) != 0;
 }
 
-/* Is it known that marking finds nothing in the object (cow_note_leaf)? */
+/* Is the object a leaf, in which marking finds nothing (cow_note_leaf)? */
 static inline bool
 cow_bits_are_leaf(const struct cow_object_bits *bits)
 {
     return cow_bits_are_old(bits) && cow_bit_test(bits, COW_BITMAP_LEAF);
 }
 
+/* Gives the age of an object, 0 to RVALUE_OLD_AGE; upstream's name. */
 static int
 RVALUE_AGE_GET(VALUE obj)
 {
@@ -167,10 +172,11 @@ RVALUE_AGE_GET(VALUE obj)
     return (int)cow_bit_test(&bits, COW_BITMAP_AGE_HIGH) << 1 | (int)cow_bit_test(&bits, COW_BITMAP_AGE_LOW);
 }
 
+/* Sets the age of an object, which is no leaf then; upstream's name. */
 static void
 RVALUE_AGE_SET(VALUE obj, int age)
 {
-    RUBY_ASSERT(age <= RVALUE_OLD_AGE);
+    COW_ASSERT(0 <= age && age <= RVALUE_OLD_AGE);
     const struct cow_object_bits bits = cow_object_bits((uintptr_t)obj);
 
     cow_bit_assign(&bits, COW_BITMAP_AGE_LOW, age & 1);
@@ -184,6 +190,7 @@ RVALUE_AGE_SET(VALUE obj, int age)
     }
 }
 
+/* Is +ptr+, which may be any word, the address of an allocated slot? Upstream's name. */
 PUREFUNC(static inline bool is_pointer_to_heap(rb_objspace_t *objspace, const void *ptr);)
 static inline bool
 is_pointer_to_heap(rb_objspace_t *objspace, const void *ptr)
@@ -197,7 +204,7 @@ is_pointer_to_heap(rb_objspace_t *objspace, const void *ptr)
     if (page == NULL) return FALSE;
     RB_DEBUG_COUNTER_INC(gc_isptr_maybe);
 
-    if (page->total_slots == 0) return FALSE; /* one of the empty ones */
+    if (page->total_slots == 0) return FALSE; /* the page is in the list of empty pages */
 
     return (p - page->start) % page->slot_size == 0 && p < cow_page_end(page) && cow_page_has(page, p);
 }

@@ -1,4 +1,6 @@
-/* The slow part of locate.h: heap pages are allocated, freed, laid out and verified. */
+/*
+ * locate: the parts of locate.h that are not inlined: heap pages are allocated, freed, laid out and verified.
+ */
 
 #include "locate.h"
 #include "os.c"
@@ -6,6 +8,7 @@
 #include "page_map.c"
 #include "malloc_pages.c"
 
+/* As cow_locate_alloc_page, of malloc's memory. */
 static struct heap_page *
 cow_locate_alloc_malloc_page(void **body)
 {
@@ -23,8 +26,8 @@ cow_locate_alloc_malloc_page(void **body)
     return &page->page;
 }
 
-/* Allocates a heap page, and writes to +body+ where its slots stand. What is known of it is zero; the
- * contents of its slots are undefined. Gives NULL where there is no memory. */
+/* Allocates a heap page; with the VM lock. Gives its descriptor, which is 0, and writes to +body+ where its
+ * slots stand, whose contents are undefined. Its bitmaps are 0. Gives NULL if there is no memory. */
 static struct heap_page *
 cow_locate_alloc_page(void **body)
 {
@@ -46,7 +49,7 @@ cow_locate_alloc_page(void **body)
     return page;
 }
 
-/* Frees a heap page; +body+ as cow_locate_alloc_page gave it. */
+/* Frees a heap page; with the VM lock. +body+ is what cow_locate_alloc_page wrote. */
 static void
 cow_locate_free_page(struct heap_page *page, void *body)
 {
@@ -61,7 +64,7 @@ cow_locate_free_page(struct heap_page *page, void *body)
     cow_malloc_pages_free(&cow_locate_space.malloc_pages, cow_malloc_page_of(page), COW_LOCATE_SEARCHES);
 }
 
-/* Gives a heap page's memory back to the system where it can; the page stays allocated, and its contents are
+/* Gives a heap page's memory back to the system where it can. The page stays allocated; its contents are
  * undefined. */
 static void
 cow_locate_decommit_page(void *body)
@@ -69,11 +72,12 @@ cow_locate_decommit_page(void *body)
     if (!COW_LOCATE_MALLOCED) cow_arena_decommit_page(body);
 }
 
-/* Lays a page out for slots of +slot_size+ bytes. Gives the index of the hole, a slot that must not be used,
- * or -1 if there is none. The hole reads as a free slot. Gives -2 if malloc's address does not fit: a bug. */
+/* Lays a page out for slots of +slot_size+ bytes. Gives the index of the hole, or -1 if there is none. The
+ * hole reads as a free slot. Gives -2 if malloc's address does not fit, which is a bug. */
 static int
 cow_locate_lay_out(struct heap_page *page, size_t slot_size)
 {
+    COW_ASSERT(cow_is_slot_size(slot_size));
     struct cow_alignoff_layout layout;
 
     if (!COW_LOCATE_UNALIGNED) return -1;
@@ -92,25 +96,29 @@ cow_clear_all_marks(void)
 
 /* ---- statistics and verification */
 
+/* Gives the bytes of address space that heap pages and their metadata have (GC.stat, reserved_bytes). */
 static inline size_t
 cow_locate_reserved_bytes(void)
 {
     return cow_locate_space.arenas.reserved_bytes + cow_locate_space.malloc_pages.count * COW_PAGE_SIZE;
 }
 
+/* Gives how many of these may be written to (GC.stat, committed_bytes). */
 static inline size_t
 cow_locate_committed_bytes(void)
 {
     return cow_locate_space.arenas.committed_bytes + cow_locate_space.malloc_pages.count * COW_PAGE_SIZE;
 }
 
+/* Gives the bytes of metadata (GC.stat, metadata_bytes). */
 static inline size_t
 cow_locate_metadata_bytes(void)
 {
     return cow_locate_space.arenas.head_bytes + cow_malloc_pages_bytes(&cow_locate_space.malloc_pages);
 }
 
-/* Does every index (header and map, or the search) lead to this page, from both ends of its body? */
+/* Does every index (page header and page map, or the search) lead to this page, from both ends of its
+ * body? */
 static bool
 cow_locate_finds(const struct cow_malloc_page *page)
 {
@@ -123,20 +131,21 @@ cow_locate_finds(const struct cow_malloc_page *page)
 #endif
 }
 
-/* Recomputes what is kept; writes the first difference to +out+ and gives false. */
+/* Recomputes what is recorded of all heap pages; writes the first difference to +out+ and gives false. */
 static bool
 cow_locate_consistent(FILE *out)
 {
     size_t malloced = cow_locate_space.malloc_pages.count, arenas = cow_locate_space.arenas.count;
 
     if (malloced > 0 && arenas > 0) {
-        fprintf(out, "cow_locate_space: expected pages of malloc or arenas, found %zu pages and %zu arenas\n",
+        fprintf(out,
+                "cow_locate_space: expected .malloc_pages.count 0 or .arenas.count 0, found %zu and %zu\n",
                 malloced, arenas);
         return false;
     }
 #if COW_LOCATE_SEARCHES
     if (cow_locate_space.search.count != malloced) {
-        fprintf(out, "cow_search_space.count: expected %zu, found %zu\n", malloced,
+        fprintf(out, "cow_locate_space.search.count: expected %zu, found %zu\n", malloced,
                 cow_locate_space.search.count);
         return false;
     }

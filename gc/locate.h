@@ -2,35 +2,35 @@
 #define COW_LOCATE_H
 
 /*
- * locate: where a bit is found. From an object's address to its heap page, its slot and its bits.
+ * locate: where a bit is found: from an object's address to its heap page, its slot and its bits.
  *
- * One interface over five ways, of which a build has one (--with-mark-locator). Two ship:
+ * There is one interface to five locators; a build has one of them (--with-mark-locator). Two ship:
  *
  *     arena     by arithmetic; heap pages stand at multiples of their size in arenas (arena.h). The default.
- *               Where not even one arena can be reserved, it does as alignoff.
- *     alignoff  by arithmetic and one flag of the object; heap pages are plain malloc's (malloc_pages.h).
- *               Where only an object's bits are wanted, as in marking, and for an address that need not be an
- *               object's, by a page map (page_map.h).
+ *               A process that cannot reserve its first arena works as with alignoff.
+ *     alignoff  by arithmetic and one flag of the object; malloc gives the memory of heap pages
+ *               (malloc_pages.h). Where only an object's bits are needed, as in marking, and for an address
+ *               that need not be an object's, by a page map (page_map.h).
  *
- * Three are there to be compared with:
+ * Three are there for comparison with them:
  *
- *     binary    by a binary search over all heap pages, as figure 4 of the paper (locate_search.h)
- *     linear    by looking at one heap page after the other, as its figure 3 (locate_search.h)
- *     header    as arena; but the mark bit stands in the object, as before bitmap marking. It is gathered
+ *     binary    by a binary search over all heap pages, as in figure 4 of the paper (locate_search.h)
+ *     linear    by looking at one heap page after the other, as in its figure 3 (locate_search.h)
+ *     header    as arena, but the mark bit stands in the object, as before bitmap marking. It is gathered
  *               into the page's bitmap where that is read as a whole.
  *
  * After: Nakamura and Matsumoto, "Ruby Garbage Collection Using Efficient Bitmap Marking", section 3 (seed
  * 000).
  *
- * Entry points: cow_locate_page, cow_locate_bitmap, cow_locate_slot and cow_object_bits of an object;
- * cow_locate_find_page of any address; cow_bit_test, cow_bit_set, cow_bit_clear and cow_bit_assign;
+ * Entry points: cow_locate_page, cow_locate_bitmap, cow_locate_slot and cow_object_bits for an object;
+ * cow_locate_find_page for any address; cow_bit_test, cow_bit_set, cow_bit_clear and cow_bit_assign;
  * cow_object_marked, cow_object_mark, cow_object_unmark, cow_mark_if_unmarked. In locate.c:
  * cow_locate_alloc_page and cow_locate_free_page, cow_locate_decommit_page, cow_clear_all_marks,
  * cow_locate_consistent.
  *
- * Who writes this memory after a fork: as in arena.h; where pages are malloc's, as in malloc_pages.h.
+ * Who writes this memory after a fork: see arena.h; where malloc gives the pages, malloc_pages.h.
  *
- * struct heap_page must be complete where this is included.
+ * struct heap_page must be complete before this file is included.
  */
 
 #include <stdlib.h>
@@ -62,15 +62,15 @@
 #elif COW_LOCATE_BY == COW_LOCATE_HEADER
 # define COW_LOCATE_NAME "header"
 #else
-# error "LOCATE_BY is one of the five"
+# error "COW_LOCATE_BY is one of the five locators"
 #endif
 
 #define COW_LOCATE_SEARCHES (COW_LOCATE_BY == COW_LOCATE_BINARY || COW_LOCATE_BY == COW_LOCATE_LINEAR)
 
-/* Do marks stand in the objects? */
+/* Do mark bits stand in the objects? */
 #define COW_LOCATE_MARKS_OBJECTS (COW_LOCATE_BY == COW_LOCATE_HEADER)
 
-/* The bit of an object's flags that is the locator's: alignoff's, or the mark. */
+/* The bit of an object's header that the locator uses: alignoff's flag, or the mark bit. */
 #define COW_LOCATE_FLAG COW_ALIGNOFF_FLAG
 
 #if COW_LOCATE_SEARCHES
@@ -90,7 +90,7 @@ static struct {
 #if COW_LOCATE_SEARCHES
     struct cow_search_space search;
 #endif
-    bool unaligned; /* no arena could be reserved */
+    bool unaligned; /* the locator is arena, and the system refused the first one */
 } cow_locate_space;
 
 /* Are heap pages found by alignoff? */
@@ -100,24 +100,26 @@ static struct {
 # define COW_LOCATE_UNALIGNED (COW_LOCATE_BY == COW_LOCATE_ALIGNOFF)
 #endif
 
-/* Are heap pages malloc's? */
+/* Does malloc give the memory of heap pages? */
 #define COW_LOCATE_MALLOCED (COW_LOCATE_SEARCHES || COW_LOCATE_UNALIGNED)
 
-/* ---- of an object */
+/* ---- from an object's address; the object lies in a heap page */
 
-/* The first word of a slot or of the hole. The slot may be free, and poisoned. */
+/* Gives the first word of a slot or of the hole. The slot may be free, and poisoned. */
 COW_READS_POISON static inline uintptr_t
 cow_locate_word(uintptr_t address)
 {
     return *(const uintptr_t *)address;
 }
 
+/* Is the locator's bit set in the object's header? */
 static inline bool
 cow_locate_flagged(uintptr_t object)
 {
     return (cow_locate_word(object) & COW_LOCATE_FLAG) != 0;
 }
 
+/* Gives the page of malloc's in which the object lies. */
 static inline struct cow_malloc_page *
 cow_locate_malloc_page(uintptr_t object)
 {
@@ -128,6 +130,7 @@ cow_locate_malloc_page(uintptr_t object)
 #endif
 }
 
+/* Gives the descriptor of the heap page in which the object lies. */
 static inline struct heap_page *
 cow_locate_page(uintptr_t object)
 {
@@ -135,14 +138,17 @@ cow_locate_page(uintptr_t object)
     return cow_arena_descriptor(object);
 }
 
+/* Gives the bitmap of one kind of the heap page in which the object lies. */
 static inline cow_bits_t *
 cow_locate_bitmap(uintptr_t object, enum cow_bitmap_kind kind)
 {
+    COW_ASSERT(kind < COW_BITMAP_KINDS);
     if (COW_LOCATE_MALLOCED) return cow_locate_malloc_page(object)->bitmap + kind * (size_t)COW_CHUNK_STRIDE;
     return cow_arena_bitmap_of(object, kind);
 }
 
-/* Number of the smallest slot that the object begins in, in its heap page. */
+/* Gives the number of the smallest slot at which the object begins, counted from the beginning of its heap
+ * page. */
 static inline unsigned int
 cow_locate_slot(uintptr_t object)
 {
@@ -153,16 +159,17 @@ cow_locate_slot(uintptr_t object)
 }
 
 /*
- * Where all bits of one object stand: the words of two kinds that follow each other are .stride words apart.
+ * The bits of one object, one of each kind. The words of two successive kinds are .stride words apart:
  *
  *     bit of a kind = word[kind * stride] & mask
  */
 struct cow_object_bits {
-    cow_bits_t *word; /* of the first kind */
+    cow_bits_t *word; /* that of the first kind */
     cow_bits_t mask;
     size_t stride;
 };
 
+/* Finds the bits of the object without reading it. */
 static inline struct cow_object_bits
 cow_object_bits(uintptr_t object)
 {
@@ -172,13 +179,14 @@ cow_object_bits(uintptr_t object)
     if (COW_LOCATE_MALLOCED) {
 #if COW_LOCATE_SEARCHES
         const struct cow_malloc_page *page = cow_search(&cow_locate_space.search, object);
-        const struct cow_page_map_answer at = { page->bitmap, (unsigned int)(object - page->body) };
+        const struct cow_page_map_answer found = { page->bitmap, (unsigned int)(object - page->body) };
 #else
-        /* Not by the object's flag, whose memory one would wait for. */
-        const struct cow_page_map_answer at = cow_page_map_lookup(&cow_locate_space.malloc_pages.map, object);
+        /* Not by the object's flag: to read it is to wait for the object's memory. */
+        const struct cow_page_map_answer found =
+            cow_page_map_lookup(&cow_locate_space.malloc_pages.map, object);
 #endif
-        slot = at.offset / (unsigned int)COW_SLOT_SIZE;
-        bits.word = at.bitmap;
+        slot = found.offset / (unsigned int)COW_SLOT_SIZE;
+        bits.word = found.bitmap;
         bits.stride = COW_CHUNK_STRIDE;
     }
     else {
@@ -186,39 +194,47 @@ cow_object_bits(uintptr_t object)
         bits.word = cow_arena_bitmap_of(object, 0);
         bits.stride = (size_t)COW_ARENA_PAGES * COW_BITMAP_WORDS;
     }
+    COW_ASSERT(slot < COW_PAGE_SLOTS);
     bits.word += slot / COW_BITS;
     bits.mask = (cow_bits_t)1 << slot % COW_BITS;
     return bits;
 }
 
+/* Is the object's bit of this kind set? */
 static inline bool
 cow_bit_test(const struct cow_object_bits *bits, enum cow_bitmap_kind kind)
 {
+    COW_ASSERT(kind < COW_BITMAP_KINDS);
     return (bits->word[kind * bits->stride] & bits->mask) != 0;
 }
 
+/* Sets the object's bit of this kind. */
 static inline void
 cow_bit_set(const struct cow_object_bits *bits, enum cow_bitmap_kind kind)
 {
+    COW_ASSERT(kind < COW_BITMAP_KINDS);
     bits->word[kind * bits->stride] |= bits->mask;
 }
 
+/* Clears the object's bit of this kind. */
 static inline void
 cow_bit_clear(const struct cow_object_bits *bits, enum cow_bitmap_kind kind)
 {
+    COW_ASSERT(kind < COW_BITMAP_KINDS);
     bits->word[kind * bits->stride] &= ~bits->mask;
 }
 
-/* Writes only a bit that differs: children share the bitmaps of pages that stay as they are. */
+/* Sets or clears the object's bit of this kind. Writes only if it differs: children share the bitmaps of
+ * pages that do not change. */
 static inline void
 cow_bit_assign(const struct cow_object_bits *bits, enum cow_bitmap_kind kind, bool bit)
 {
     if (cow_bit_test(bits, kind) != bit) bits->word[kind * bits->stride] ^= bits->mask;
 }
 
-/* ---- of any address */
+/* ---- from any address */
 
-/* The heap page that +address+ lies in; NULL where it lies in none. */
+/* Gives the descriptor of the heap page in which +address+ lies; NULL if it lies in none. */
 static inline struct heap_page *
 cow_locate_find_page(uintptr_t address)
 {
@@ -232,38 +248,41 @@ cow_locate_find_page(uintptr_t address)
 
 /* ---- of a heap page */
 
-/* Notes that a heap page is sealed, or no longer. */
+/* Records that a heap page is sealed. */
 static inline void
 cow_locate_seal(void *body)
 {
     if (!COW_LOCATE_MALLOCED) cow_arena_seal(body);
 }
 
+/* Records that a sealed heap page is open. */
 static inline void
 cow_locate_unseal(void *body)
 {
     if (!COW_LOCATE_MALLOCED) cow_arena_unseal(body);
 }
 
-/* A bitmap of a heap page: the one that cow_locate_bitmap gives for its objects. */
+/* Gives the bitmap of one kind of a heap page, the one that cow_locate_bitmap gives for its objects. */
 static inline cow_bits_t *
 cow_locate_page_bitmap(struct heap_page *page, void *body, enum cow_bitmap_kind kind)
 {
+    COW_ASSERT(kind < COW_BITMAP_KINDS);
     if (COW_LOCATE_MALLOCED) return cow_malloc_page_of(page)->bitmap + kind * (size_t)COW_CHUNK_STRIDE;
     return cow_arena_bitmap_of((uintptr_t)body, kind);
 }
 
 /* ---- of a slot */
 
-/* The locator's part of the flags of an object at +address+ of a heap page at +body+. */
+/* Gives the locator's bit for the header of an object at +address+ in the heap page at +body+, or 0. */
 static inline uintptr_t
 cow_locate_slot_flag(void *body, uintptr_t address)
 {
+    COW_ASSERT(address - (uintptr_t)body < COW_PAGE_SIZE);
     return COW_LOCATE_UNALIGNED && cow_alignoff_before((uintptr_t)body, address) ? COW_LOCATE_FLAG : 0;
 }
 
-/* The part of +flags+ that stays with a slot, whatever object is in it. Where the locator is arena no slot
- * has the flag, so it need not be asked which locator it is. */
+/* Gives the part of +flags+ that belongs to the slot and not to its object. With the locator arena no slot
+ * has the flag, so this need not test whether an arena could be reserved. */
 static inline uintptr_t
 cow_locate_kept_flags(uintptr_t flags)
 {
@@ -272,7 +291,7 @@ cow_locate_kept_flags(uintptr_t flags)
     return kept ? flags & COW_LOCATE_FLAG : 0;
 }
 
-/* ---- marks */
+/* ---- mark bits */
 
 /* Is the object with these bits marked? */
 static inline bool
@@ -291,6 +310,7 @@ cow_mark_if_unmarked(uintptr_t object, const struct cow_object_bits *bits)
     return true;
 }
 
+/* Is the object marked? */
 static inline bool
 cow_object_marked(uintptr_t object)
 {
@@ -299,6 +319,7 @@ cow_object_marked(uintptr_t object)
     return cow_bits_are_marked(object, &bits);
 }
 
+/* Marks the object. */
 static inline void
 cow_object_mark(uintptr_t object)
 {
@@ -311,6 +332,7 @@ cow_object_mark(uintptr_t object)
     cow_bit_set(&bits, COW_BITMAP_MARK);
 }
 
+/* Clears the object's mark. */
 static inline void
 cow_object_unmark(uintptr_t object)
 {

@@ -2,31 +2,31 @@
 #define COW_LOCATE_SEARCH_H
 
 /*
- * locate_search: finds heap pages by a search through all of them. It is there to be compared with (the
- * paper's figures 3 and 4), and is compiled only with the locators "linear" and "binary".
+ * locate_search: finds a heap page by a search through all of them. Only the locators "linear" and "binary"
+ * (the paper's figures 3 and 4) have it, for comparison with the locators that ship.
  *
- * Algorithm: the pages stand in a table in the order of their addresses. A Ractor searches it without a lock
- * while another, which has the VM lock, changes it; so the table is guarded by a seqlock: .changes is odd
- * while a change is under way, and a search that was disturbed by one is made again. (No process forks
- * meanwhile: all Ractors wait then.)
+ * Algorithm: the pages stand in a table in the order of their addresses. A Ractor searches the table without
+ * a lock while another, with the VM lock, may change it. So a seqlock guards the table: .changes is odd
+ * during a change, and a search that saw a change is repeated. (No process forks during a change: the other
+ * Ractors wait at a fork.)
  *
  * After: Nakamura and Matsumoto (seed 000), section 3.
  *
  * Entry points: cow_search, cow_search_reserve, cow_search_insert, cow_search_remove, cow_search_consistent.
  *
- * Who writes this memory after a fork: a process that takes or frees a heap page.
+ * Who writes this memory after a fork: a process that allocates or frees a heap page writes the table.
  */
 
 #include "malloc_pages.h"
 
-/* A page and, so that no page is read in a search, where its body begins. */
+/* A page, and the address of its body, so that a search reads no page. */
 struct cow_search_entry {
     uintptr_t body;
     struct cow_malloc_page *page;
 };
 
-/* A table that was outgrown stays in memory, as another Ractor may still search it. All of them together are
- * shorter than the one that is used. */
+/* A table that became too small stays in memory, because another Ractor may still search it. All such tables
+ * together are shorter than the one in use. */
 struct cow_search_table {
     struct cow_search_table *outgrown;
     size_t room;
@@ -40,12 +40,13 @@ struct cow_search_table {
  *     entries[i].body + COW_PAGE_SIZE <= entries[i + 1].body
  */
 struct cow_search_space {
-    struct cow_search_table *table; /* NULL: no page was ever inserted */
+    struct cow_search_table *table; /* NULL: no page has been inserted yet */
     size_t count;
     unsigned int changes;
 };
 
-/* Lower bound: index of the first of +count+ entries whose body is >= +address+. */
+/* Lower bound: gives the index of the first of +count+ entries whose body is >= +address+; +count+ if there
+ * is none. */
 static inline size_t
 cow_search_lower_bound(const struct cow_search_table *table, size_t count, uintptr_t address)
 {
@@ -59,7 +60,8 @@ cow_search_lower_bound(const struct cow_search_table *table, size_t count, uintp
     return low;
 }
 
-/* The page whose body +address+ lies in; NULL: none. */
+/* Searches +count+ entries of a table that may be changing. Gives the page in whose body +address+ lies;
+ * NULL: none. */
 static inline struct cow_malloc_page *
 cow_search_once(const struct cow_search_table *table, size_t count, uintptr_t address)
 {
@@ -76,6 +78,7 @@ cow_search_once(const struct cow_search_table *table, size_t count, uintptr_t ad
 #endif
 }
 
+/* Gives the page in whose body +address+ lies; NULL: none. Any Ractor may call it without a lock. */
 static inline struct cow_malloc_page *
 cow_search(const struct cow_search_space *space, uintptr_t address)
 {
@@ -93,7 +96,7 @@ cow_search(const struct cow_search_space *space, uintptr_t address)
     }
 }
 
-/* Makes room in the table for one more page. Gives false where there is no memory. */
+/* Makes room in the table for one more page; with the VM lock. Gives false if there is no memory. */
 static inline bool
 cow_search_reserve(struct cow_search_space *space)
 {
@@ -112,7 +115,7 @@ cow_search_reserve(struct cow_search_space *space)
     return true;
 }
 
-/* The seqlock: called before and after every change; odd while one is under way. */
+/* The seqlock: called before and after each change; .changes is odd between the two calls. */
 static inline void
 cow_search_change(struct cow_search_space *space)
 {
@@ -120,10 +123,11 @@ cow_search_change(struct cow_search_space *space)
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-/* pre: cow_search_reserve gave true, with the VM lock */
+/* Inserts a page, for which cow_search_reserve has made room; with the VM lock. */
 static inline void
 cow_search_insert(struct cow_search_space *space, struct cow_malloc_page *page)
 {
+    COW_ASSERT(space->table != NULL && space->count < space->table->room);
     size_t index = cow_search_lower_bound(space->table, space->count, page->body);
     struct cow_search_entry *entry = &space->table->entries[index];
 
@@ -134,10 +138,11 @@ cow_search_insert(struct cow_search_space *space, struct cow_malloc_page *page)
     cow_search_change(space);
 }
 
-/* pre: the page was inserted; with the VM lock */
+/* Removes a page that was inserted; with the VM lock. */
 static inline void
 cow_search_remove(struct cow_search_space *space, const struct cow_malloc_page *page)
 {
+    COW_ASSERT(space->table != NULL && space->count > 0);
     size_t index = cow_search_lower_bound(space->table, space->count, page->body);
     struct cow_search_entry *entry = &space->table->entries[index];
 
@@ -148,14 +153,14 @@ cow_search_remove(struct cow_search_space *space, const struct cow_malloc_page *
     cow_search_change(space);
 }
 
-/* Recomputes what is kept; writes the first difference to +out+ and gives false. */
+/* Recomputes what the space records; writes the first difference to +out+ and gives false. */
 static inline bool
 cow_search_consistent(const struct cow_search_space *space, FILE *out)
 {
     size_t room = space->table ? space->table->room : 0;
 
     if (space->changes % 2 != 0 || room < space->count) {
-        fprintf(out, "cow_search_space: expected an even .changes and room for %zu, found %u and room for %zu\n",
+        fprintf(out, "cow_search_space: expected even .changes and .table->room >= %zu, found %u and %zu\n",
                 space->count, space->changes, room);
         return false;
     }

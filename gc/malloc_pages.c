@@ -1,18 +1,22 @@
-/* See malloc_pages.h. */
+/*
+ * malloc_pages: the parts of malloc_pages.h that are not inlined.
+ */
 
 #include "malloc_pages.h"
 
-/* Memory at a multiple of +alignment+ from an allocator that promises none. Writes to +allocation+ what is to
- * be freed. Gives NULL, and NULL in +allocation+, where there is no memory. */
+/* Allocates +size+ zeroed bytes at a multiple of +alignment+ (a power of two) from an allocator that promises
+ * no alignment. Writes to +allocation+ what must be freed. Gives NULL, and NULL in +allocation+, if there is
+ * no memory. */
 static void *
 cow_malloc_aligned(size_t size, size_t alignment, void **allocation)
 {
+    COW_ASSERT(alignment > 0 && (alignment & (alignment - 1)) == 0);
     *allocation = cow_os->allocate(size + alignment - 1);
     if (*allocation == NULL) return NULL;
     return (void *)(((uintptr_t)*allocation + alignment - 1) & ~(uintptr_t)(alignment - 1));
 }
 
-/* Puts a chunk into the list that it belongs to now. Frees it if it is empty. */
+/* Moves a chunk to the list in which it belongs after a change of .taken, or frees it if it is empty. */
 static void
 cow_chunk_sort(struct cow_malloc_pages *pages, struct cow_chunk *chunk)
 {
@@ -32,7 +36,7 @@ cow_chunk_sort(struct cow_malloc_pages *pages, struct cow_chunk *chunk)
     *list = chunk;
 }
 
-/* Gives a chunk with room for a page; NULL where there is no memory. */
+/* Gives a chunk with room for a page, a new one if need be; NULL if there is no memory. */
 static struct cow_chunk *
 cow_chunk_with_room(struct cow_malloc_pages *pages)
 {
@@ -49,10 +53,11 @@ cow_chunk_with_room(struct cow_malloc_pages *pages)
     return chunk;
 }
 
-/* Takes a page of the chunk. All that is known of it is zero, and so are its bitmaps. */
+/* Takes the metadata of one page from a chunk that has room. The descriptor and the bitmaps are 0. */
 static struct cow_malloc_page *
 cow_chunk_take_page(struct cow_malloc_pages *pages, struct cow_chunk *chunk)
 {
+    COW_ASSERT(~chunk->taken != 0);
     int index = __builtin_ctzll(~chunk->taken);
     struct cow_malloc_page *page = &chunk->pages[index];
 
@@ -66,8 +71,8 @@ cow_chunk_take_page(struct cow_malloc_pages *pages, struct cow_chunk *chunk)
     return page;
 }
 
-/* Allocates a heap page: of an aligned body if +aligned+ is true; else the body's header and the map lead to
- * it. Gives NULL where there is no memory. */
+/* Allocates a heap page; with the VM lock. If +aligned+ is true its body lies at a multiple of its size and a
+ * search finds it; else the page header and the page map lead to it. Gives NULL if there is no memory. */
 static struct cow_malloc_page *
 cow_malloc_pages_alloc(struct cow_malloc_pages *pages, bool aligned)
 {
@@ -95,12 +100,13 @@ cow_malloc_pages_alloc(struct cow_malloc_pages *pages, bool aligned)
     return page;
 }
 
-/* Frees a heap page; +aligned+ as it was allocated. */
+/* Frees a heap page; with the VM lock. +aligned+ is as for cow_malloc_pages_alloc. */
 static void
 cow_malloc_pages_free(struct cow_malloc_pages *pages, struct cow_malloc_page *page, bool aligned)
 {
     struct cow_chunk *chunk = page->chunk;
 
+    COW_ASSERT(chunk->taken >> (page - chunk->pages) & 1);
     if (!aligned) cow_page_map_remove(&pages->map, page->body);
     pages->count--;
     cow_os->deallocate(page->allocation);
@@ -112,6 +118,7 @@ cow_malloc_pages_free(struct cow_malloc_pages *pages, struct cow_malloc_page *pa
 static void
 cow_malloc_pages_clear_kind(struct cow_malloc_pages *pages, enum cow_bitmap_kind kind)
 {
+    COW_ASSERT(kind < COW_BITMAP_KINDS);
     for (int full = 0; full < 2; full++) {
         for (struct cow_chunk *chunk = pages->chunks[full]; chunk; chunk = chunk->next) {
             memset(chunk->bitmaps[kind], 0, sizeof(chunk->bitmaps[kind]));
@@ -119,7 +126,7 @@ cow_malloc_pages_clear_kind(struct cow_malloc_pages *pages, enum cow_bitmap_kind
     }
 }
 
-/* Bytes of what is known of the pages. */
+/* Gives the bytes of the pages' metadata and of the page map. */
 static size_t
 cow_malloc_pages_bytes(const struct cow_malloc_pages *pages)
 {
@@ -131,7 +138,7 @@ cow_malloc_pages_bytes(const struct cow_malloc_pages *pages)
     return chunks * sizeof(struct cow_chunk) + cow_page_map_bytes(&pages->map);
 }
 
-/* Recomputes what is kept of the chunks; writes the first difference to +out+ and gives false. +find+ says
+/* Recomputes what the chunks record; writes the first difference to +out+ and gives false. +find+ says
  * whether every index leads to a page. */
 static bool
 cow_malloc_pages_consistent(const struct cow_malloc_pages *pages,

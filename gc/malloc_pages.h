@@ -2,19 +2,19 @@
 #define COW_MALLOC_PAGES_H
 
 /*
- * malloc_pages: heap pages that are plain malloc's, for locators that need no arena.
+ * malloc_pages: heap pages whose memory malloc gives, for locators without arenas.
  *
- * Job: holds what is known of such pages, and their bitmaps, in chunks of COW_CHUNK_PAGES pages. In a chunk
- * the bitmaps of one kind follow each other, as in an arena: if they were as far apart as what malloc gives,
- * all of them would compete for the same few lines of a cache.
+ * Job: keeps the metadata of such pages in chunks of COW_CHUNK_PAGES pages. In a chunk the bitmaps of one
+ * kind follow each other, as in an arena. If they were as far apart as malloc's blocks, all of them would
+ * compete for the same few lines of a cache.
  *
- * Entry points: cow_malloc_pages_alloc and cow_malloc_pages_free; cow_malloc_page_of;
+ * Entry points: cow_malloc_page_of. In malloc_pages.c: cow_malloc_pages_alloc and cow_malloc_pages_free;
  * cow_malloc_pages_clear_kind; cow_malloc_pages_bytes, cow_malloc_pages_consistent.
  *
- * Who writes this memory after a fork: every collection the bitmaps of the pages that it collects; a process
- * that takes or frees a page, its chunk.
+ * Who writes this memory after a fork: a collection writes the bitmaps of the pages that it collects; a
+ * process that allocates or frees a page writes its chunk.
  *
- * struct heap_page must be complete where this is included.
+ * struct heap_page must be complete before this file is included.
  */
 
 #include <stdio.h>
@@ -26,15 +26,16 @@
 
 struct cow_chunk;
 
-/* What is known of a heap page that is not an arena's. */
+/* The metadata of one heap page of malloc's. */
 struct cow_malloc_page {
-    _Alignas(COW_ALIGNOFF_HEADER_ALIGN) struct heap_page page; /* first: its address is the struct's */
+    _Alignas(COW_ALIGNOFF_HEADER_ALIGN) struct heap_page page; /* first: both have one address */
     uintptr_t body;
     void *allocation; /* what malloc gave for the body */
     struct cow_chunk *chunk;
-    cow_bits_t *bitmap; /* of the first kind, in the chunk */
+    cow_bits_t *bitmap; /* the page's bitmap of the first kind, in .chunk */
 };
 
+/* Pages of a chunk, and the stride between two kinds of bitmaps in it, in words. */
 enum { COW_CHUNK_PAGES = COW_BITS, COW_CHUNK_STRIDE = COW_CHUNK_PAGES * COW_BITMAP_WORDS };
 
 /*
@@ -46,8 +47,8 @@ enum { COW_CHUNK_PAGES = COW_BITS, COW_CHUNK_STRIDE = COW_CHUNK_PAGES * COW_BITM
 struct cow_chunk {
     _Alignas(COW_BITMAP_ALIGN) cow_bitmap bitmaps[COW_BITMAP_KINDS][COW_CHUNK_PAGES];
     struct cow_malloc_page pages[COW_CHUNK_PAGES];
-    cow_bits_t taken; /* bit i: pages[i] */
-    struct cow_chunk *next, **link; /* in a list; what points to this one there */
+    cow_bits_t taken; /* bit i: pages[i] is in use */
+    struct cow_chunk *next, **link; /* the next chunk of the list, and the pointer to this one */
     void *allocation; /* what malloc gave for the chunk */
 };
 
@@ -55,14 +56,15 @@ struct cow_chunk {
  * Invariants (cow_malloc_pages_consistent):
  *     count = number of bits of .taken in all chunks
  *     chunks[0] have room, chunks[1] have none
- *     the map leads from both ends of each page's body to it, unless a search finds it
+ *     the map leads from both ends of each page's body to the page, unless the locator is a search
  */
 struct cow_malloc_pages {
     size_t count;
-    struct cow_chunk *chunks[2]; /* [0]: with room for a page; [1]: full */
-    struct cow_page_map map; /* of alignoff's pages */
+    struct cow_chunk *chunks[2]; /* lists: [0] of those with room for a page, [1] of full ones */
+    struct cow_page_map map; /* empty if the locator is a search */
 };
 
+/* Gives the struct of which +page+ is the descriptor. */
 static inline struct cow_malloc_page *
 cow_malloc_page_of(struct heap_page *page)
 {

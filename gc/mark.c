@@ -1,22 +1,23 @@
 /*
- * mark: marks one object, by its bits alone.
+ * mark: marks one object by its bits alone.
  *
- * Job: gc_mark looks up where all bits of an object stand, once, and neither reads nor writes the object. An
- * object is read when its turn comes, and fetched ahead. An old object that refers to nothing (a leaf) is not
- * read at all until a write barrier says that it may have changed.
+ * Job: gc_mark finds where all bits of an object stand, once, and neither reads nor writes the object. An
+ * object is read when it is popped from the mark stack, and is prefetched before. A leaf, an old object that
+ * refers to nothing that could die, is not read at all until a write barrier says that it may have changed.
  *
- * Entry points: gc_mark, gc_mark_set, gc_aging, gc_grey and rgengc_check_relation, which replace upstream's;
- * cow_leaf_p, cow_note_leaf and cow_forget_leaf; cow_pop_mark_stack_ahead; cow_writebarrier_leaf and
- * cow_writebarrier_marking, the rare ways of the write barrier.
+ * Entry points: gc_mark, gc_mark_set, gc_aging, gc_grey, RVALUE_AGE_INC and rgengc_check_relation, which
+ * replace upstream's; cow_leaf_p, cow_note_leaf and cow_forget_leaf; cow_pop_mark_stack_ahead and
+ * cow_mark_ahead_take; cow_writebarrier_leaf and cow_writebarrier_marking, the rare ways of the write
+ * barrier; cow_marked_p.
  *
- * Who writes this memory after a fork: a full collection the mark bits of all pages; a minor one those of
- * open pages.
+ * Who writes this memory after a fork: a full collection writes the mark bits of all pages, a minor one those
+ * of open pages; the write barrier clears the leaf bit of an object that is written.
  */
 
 static void gc_writebarrier_incremental(VALUE a, VALUE b, rb_objspace_t *objspace);
 static int rgengc_remember(rb_objspace_t *objspace, VALUE obj);
 
-/* The rare ways are functions of their own, so that the usual ones save no registers. */
+/* The rare ways are functions of their own, so that the usual ways save no registers. */
 NOINLINE(static void cow_mark_unseen(rb_objspace_t *objspace, VALUE obj));
 NOINLINE(static void cow_mark_with_bits(rb_objspace_t *objspace, VALUE obj, cow_bits_t *word, size_t stride,
                                         cow_bits_t mask));
@@ -25,10 +26,11 @@ NOINLINE(static void cow_forget_leaf(VALUE obj));
 NOINLINE(static void cow_writebarrier_leaf(VALUE a, VALUE b, rb_objspace_t *objspace));
 NOINLINE(static void cow_writebarrier_marking(VALUE a, VALUE b, rb_objspace_t *objspace));
 
+/* Counts an object as old, and sets its uncollectible bit. */
 static inline void
 cow_set_old_uncollectible(rb_objspace_t *objspace, const struct cow_object_bits *bits, VALUE obj)
 {
-    /* In sealed pages these bits outlive full collections. */
+    /* In sealed pages these bits stay set from one full collection to the next. */
     if (!cow_bit_test(bits, COW_BITMAP_UNCOLLECTIBLE)) cow_bit_set(bits, COW_BITMAP_UNCOLLECTIBLE);
     objspace->rgengc.old_objects++;
 
@@ -38,7 +40,7 @@ cow_set_old_uncollectible(rb_objspace_t *objspace, const struct cow_object_bits 
 #endif
 }
 
-/* set age to age+1 */
+/* Adds one to the age of a young object; upstream's name. */
 static inline void
 RVALUE_AGE_INC(rb_objspace_t *objspace, VALUE obj, const struct cow_object_bits *bits)
 {
@@ -62,12 +64,13 @@ RVALUE_AGE_INC(rb_objspace_t *objspace, VALUE obj, const struct cow_object_bits 
     check_rvalue_consistency(objspace, obj);
 }
 
+/* Remembers the old object that is being marked if it refers to a young one; upstream's name. */
 static void
 rgengc_check_relation(rb_objspace_t *objspace, VALUE obj, const struct cow_object_bits *bits)
 {
     const VALUE old_parent = objspace->rgengc.parent_object;
 
-    if (old_parent) { /* parent object is old */
+    if (old_parent) {
         if (!cow_bits_are_old(bits)) {
             rgengc_remember(objspace, old_parent);
         }
@@ -76,6 +79,7 @@ rgengc_check_relation(rb_objspace_t *objspace, VALUE obj, const struct cow_objec
     GC_ASSERT(old_parent == objspace->rgengc.parent_object);
 }
 
+/* Marks the object. Gives 0 if it was marked before. Upstream's name. */
 static inline int
 gc_mark_set(rb_objspace_t *objspace, VALUE obj, const struct cow_object_bits *bits)
 {
@@ -83,7 +87,8 @@ gc_mark_set(rb_objspace_t *objspace, VALUE obj, const struct cow_object_bits *bi
     return cow_mark_if_unmarked((uintptr_t)obj, bits);
 }
 
-/* Gives whether the object was old before. */
+/* Ages an object that was just marked; in a preparation for a fork makes it old at once. Gives whether it was
+ * old before. Upstream's name. */
 static inline bool
 gc_aging(rb_objspace_t *objspace, VALUE obj, const struct cow_object_bits *bits)
 {
@@ -119,6 +124,7 @@ gc_aging(rb_objspace_t *objspace, VALUE obj, const struct cow_object_bits *bits)
     return old;
 }
 
+/* Pushes a marked object on the mark stack, so that its references are marked; upstream's name. */
 static inline void
 gc_grey(rb_objspace_t *objspace, VALUE obj, const struct cow_object_bits *bits)
 {
@@ -134,19 +140,20 @@ gc_grey(rb_objspace_t *objspace, VALUE obj, const struct cow_object_bits *bits)
     push_mark_stack(&objspace->mark_stack, obj);
 }
 
+/* Marks the object during a collection; upstream's name. */
 static inline void
 gc_mark(rb_objspace_t *objspace, VALUE obj)
 {
     GC_ASSERT(during_gc);
 
-    /* As the class of many objects in a row: known before any register is saved. */
+    /* Many successive objects have the same class: it is recognized before any register is saved. */
     if (obj == objspace->rgengc.marked_old) return;
 
     cow_mark_unseen(objspace, obj);
 }
 
-/* Many references are to objects that are marked already: these are left without a register
- * saved, too. */
+/* Marks an object that is not the last marked old one. Many references are to objects that are marked
+ * already; this leaves them without saving a register. */
 static void
 cow_mark_unseen(rb_objspace_t *objspace, VALUE obj)
 {
@@ -156,7 +163,7 @@ cow_mark_unseen(rb_objspace_t *objspace, VALUE obj)
     if (cow_bits_are_marked((uintptr_t)obj, &bits)) {
         const VALUE parent = objspace->rgengc.parent_object;
 
-        /* Its age is read where it matters, or where it comes again and again. */
+        /* The age is read only if it matters, or if the same object comes again. */
         if (!parent && obj != objspace->rgengc.marked_last) {
             objspace->rgengc.marked_last = obj;
             return;
@@ -170,7 +177,7 @@ cow_mark_unseen(rb_objspace_t *objspace, VALUE obj)
     cow_mark_with_bits(objspace, obj, bits.word, bits.stride, bits.mask);
 }
 
-/* The bits is taken apart: a structure of this size is passed in memory. */
+/* The rest of gc_mark. The bits are passed one by one, because a struct of this size is passed in memory. */
 static void
 cow_mark_with_bits(rb_objspace_t *objspace, VALUE obj, cow_bits_t *word, size_t stride, cow_bits_t mask)
 {
@@ -194,8 +201,8 @@ cow_mark_with_bits(rb_objspace_t *objspace, VALUE obj, cow_bits_t *word, size_t 
     gc_grey(objspace, obj, &bits);
 }
 
-/* Whether rb_gc_mark_children would find nothing to mark in +obj+: a number, or a string
- * that is not shared and whose class was seen. */
+/* Would rb_gc_mark_children find nothing to mark in +obj+? True of a number, and of a string that is not
+ * shared and whose class is the last marked old object. */
 static inline bool
 cow_leaf_p(rb_objspace_t *objspace, VALUE obj)
 {
@@ -208,42 +215,42 @@ cow_leaf_p(rb_objspace_t *objspace, VALUE obj)
         (flags & (RSTRING_NOEMBED | RUBY_ELTS_SHARED)) != (RSTRING_NOEMBED | RUBY_ELTS_SHARED);
 }
 
-/* Would +obj+, in which there is nothing to mark now, be found so by the next full marking
- * too, if no write barrier tells otherwise? Then that one need not look at it. */
+/* Records +obj+, in which there is nothing to mark now, as a leaf if it stays one until a write barrier sees
+ * it: the next full marking need not read it then. */
 static void
 cow_note_leaf(rb_objspace_t *objspace, VALUE obj)
 {
     if (!is_full_marking(objspace)) return;
-    /* A class is kept by its objects; the builtin ones are never freed. */
+    /* An object keeps its class alive, so a leaf's class must be one that is never freed. */
     if (BUILTIN_TYPE(obj) == T_STRING && RBASIC(obj)->klass != rb_cString) return;
 
     const struct cow_object_bits bits = cow_object_bits((uintptr_t)obj);
 
-    /* The rows of sealed pages are shared. */
+    /* Children share the bitmaps of sealed pages. */
     if (cow_bits_are_old(&bits) && !GET_HEAP_PAGE(obj)->seal.sealed)
         cow_bit_assign(&bits, COW_BITMAP_LEAF, true);
 }
 
-/* Objects that were popped and are fetched from memory while others are marked: first
- * in, first out. In a small heap few of them are far, and the order in which they refer to
- * each other is better kept: few are ahead. */
+/* How many popped objects are prefetched while others are marked. In a small heap few objects are out of the
+ * cache, and the order in which objects refer to each other is the better one, so few are ahead. */
 enum { COW_MARK_AHEAD = 16, COW_MARK_AHEAD_SMALL = 4, COW_SMALL_HEAP_BYTES = 16 * 1024 * 1024 };
+
+/* The popped objects that are being prefetched: a queue. */
 struct cow_mark_ahead {
     VALUE objects[COW_MARK_AHEAD];
     unsigned int first, count, limit;
 };
 
-/**
- * incremental: 0 -> not incremental (do all)
- * incremental: n -> mark at most `n' objects
- */
+/* Takes the first object of the queue. */
 static inline VALUE
 cow_mark_ahead_take(struct cow_mark_ahead *ahead)
 {
+    COW_ASSERT(ahead->count > 0);
     ahead->count--;
     return ahead->objects[ahead->first++ % COW_MARK_AHEAD];
 }
 
+/* Pops an object of the mark stack by way of the queue, which it fills. Gives false if both are empty. */
 static inline bool
 cow_pop_mark_stack_ahead(mark_stack_t *stack, struct cow_mark_ahead *ahead, VALUE *obj)
 {
@@ -252,7 +259,7 @@ cow_pop_mark_stack_ahead(mark_stack_t *stack, struct cow_mark_ahead *ahead, VALU
     while (ahead->count < ahead->limit && pop_mark_stack(stack, &next)) {
         if (next == Qundef) continue; /* skip */
         if (ahead->count == 0 && is_mark_stack_empty(stack)) {
-            /* Nothing to do meanwhile. */
+            /* There is nothing to mark meanwhile. */
             *obj = next;
             return true;
         }
@@ -264,8 +271,8 @@ cow_pop_mark_stack_ahead(mark_stack_t *stack, struct cow_mark_ahead *ahead, VALU
     return true;
 }
 
-/* What is written into +obj+ may be a reference. Its word of the row is other objects',
- * too, of other Ractors. */
+/* Clears the leaf bit: what is written into +obj+ may be a reference. Takes the VM lock, because objects of
+ * other Ractors have bits in the same word. */
 static void
 cow_forget_leaf(VALUE obj)
 {
@@ -276,8 +283,8 @@ cow_forget_leaf(VALUE obj)
     rb_gc_vm_unlock_no_barrier(lev);
 }
 
-/* The rare ways of the write barrier call it again from functions of their own, so that it
- * saves no registers in the usual ones. */
+/* The write barrier where +a+ is a leaf. It calls the write barrier again from a function of its own, so that
+ * the usual way saves no registers. */
 static void
 cow_writebarrier_leaf(VALUE a, VALUE b, rb_objspace_t *objspace)
 {
@@ -285,11 +292,11 @@ cow_writebarrier_leaf(VALUE a, VALUE b, rb_objspace_t *objspace)
     rb_gc_impl_writebarrier(objspace, a, b);
 }
 
+/* The write barrier during an incremental marking, likewise. */
 static void
 cow_writebarrier_marking(VALUE a, VALUE b, rb_objspace_t *objspace)
 {
     bool retry = false;
-    /* slow path */
     int lev = rb_gc_vm_lock_no_barrier();
     {
         if (is_incremental_marking(objspace)) {
@@ -304,6 +311,7 @@ cow_writebarrier_marking(VALUE a, VALUE b, rb_objspace_t *objspace)
     if (retry) rb_gc_impl_writebarrier(objspace, a, b);
 }
 
+/* Is the object marked? For rb_gc_names_now. */
 static bool
 cow_marked_p(void *objspace, VALUE obj)
 {

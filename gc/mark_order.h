@@ -2,15 +2,16 @@
 #define COW_MARK_ORDER_H
 
 /*
- * mark_order: what is pushed on the mark stack, and checked when it is popped.
+ * mark_order: pushing on the mark stack, and the check when an object is popped.
  *
  * Entry points: push_mark_stack, which replaces upstream's and reads no object; cow_mark_stack_check, when
  * the object is about to be read anyway; cow_mark_stack_trim_cache.
  *
- * Who writes this memory after a fork: a process that marks, its own mark stack (mark_stack.h).
+ * Who writes this memory after a fork: a process that marks writes its own mark stack (mark_stack.h).
  */
 
-/* What a process that shares its memory keeps for its next collection. */
+/* Gives cached chunks back to the system, but COW_MARK_STACK_KEPT_CHUNKS; at the end of a marking in a
+ * process that shares its memory. */
 static void
 cow_mark_stack_trim_cache(mark_stack_t *stack)
 {
@@ -24,6 +25,7 @@ cow_mark_stack_trim_cache(mark_stack_t *stack)
     stack->unused_cache_size = stack->cache_size;
 }
 
+/* Pushes an object, without reading it; upstream's name. */
 static void
 push_mark_stack(mark_stack_t *stack, VALUE obj)
 {
@@ -33,8 +35,8 @@ push_mark_stack(mark_stack_t *stack, VALUE obj)
     stack->chunk->data[stack->index++] = obj;
 }
 
-/* Stops where what was marked is no object. It is asked when the object is about to be
- * read anyway, not when it is pushed. */
+/* Stops the process if what was marked is no object. Called when the object is about to be read anyway, not
+ * when it is pushed. */
 static inline void
 cow_mark_stack_check(VALUE obj)
 {
@@ -43,7 +45,8 @@ cow_mark_stack_check(VALUE obj)
 
     if (RB_LIKELY(!(no_objects >> BUILTIN_TYPE(obj) & 1))) return;
     rb_obj_info_dump(obj);
-    rb_bug(BUILTIN_TYPE(obj) == T_NONE ? "try to mark T_NONE object" : "mark_stack_check: it is no object");
+    rb_bug(BUILTIN_TYPE(obj) == T_NONE ? "try to mark T_NONE object" :
+           "mark_stack: expected an object, found another value (see above)");
 }
 
 #endif /* COW_MARK_ORDER_H */

@@ -1,25 +1,28 @@
 /*
  * names: the names of dynamic symbols in a marking that makes all survivors old; included by gc.c.
  *
- * Job: the table of names keeps each name alive, and a symbol its name. So that both die in one collection,
- * the table is marked last (symbol_names.c).
+ * Job: a table keeps the name of a dynamic symbol alive until the symbol is freed, so a name dies one
+ * collection after its symbol: in a page that is sealed by then. Such a marking therefore marks the table
+ * last, without the names of dead symbols (symbol_names.c), and both die in one collection.
  *
  * Entry points: rb_gc_names_late, rb_gc_names_now.
  *
- * Who writes this memory after a fork: nobody: it happens before the fork.
+ * Who writes this memory after a fork: nobody. The marking takes place before the fork.
  */
 
-/* While all survivors of a marking shall become old: the table of the names of
- * dynamic symbols, which is then gone through at the end. Else 0. */
+/* The table of the names of dynamic symbols during a marking that makes all survivors old; 0 at other
+ * times. */
 static VALUE names_marked_late;
 
+/* Called at the beginning of such a marking: the table is left out of the roots. */
 void
 rb_gc_names_late(void)
 {
     names_marked_late = rb_sym_dynamic_names();
 }
 
-/* +live_p+ says whether an object was marked; +objspace+ is its first argument. */
+/* Called towards the end of such a marking: marks the names of live symbols. +live_p+ says whether an object
+ * was marked; +objspace+ is its first argument. */
 void
 rb_gc_names_now(bool (*live_p)(void *objspace, VALUE obj), void *objspace)
 {

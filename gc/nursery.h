@@ -5,122 +5,125 @@
  * nursery: how many free slots a forked child keeps for objects of its own.
  *
  * Job: CRuby keeps the free slots of a heap between ratios of ALL its slots
- * (RUBY_GC_HEAP_FREE_SLOTS_MIN_RATIO, _GOAL_RATIO, _MAX_RATIO). A child of a
- * big parent so takes up tens of MB between two collections, although what it
- * keeps is tiny. This file says to how many slots a child applies the ratios
- * instead: its basis.
+ * (RUBY_GC_HEAP_FREE_SLOTS_MIN_RATIO, _GOAL_RATIO, _MAX_RATIO). So a child of a big parent takes up tens of
+ * MB between two collections, although it keeps little. This file says to how many slots a child applies the
+ * ratios instead: its basis.
  *
- * Algorithm: inherited objects do not count, so the basis is what they leave
- * to the child, but not less than a floor:
+ * Algorithm: inherited objects do not count, so the basis is what they leave to the child, but not less than
+ * a floor:
  *
- *     own   = total - objects              slots the child can use
+ *     own   = total - objects              slots that the child can use
  *     floor = max(least, slots / 64) / min_ratio
  *     floor of a heap = max(its share of floor, floor / 8)
  *     basis = min(total, max(own, floor))
  *
- * of which a heap keeps its ratio free, but, unless it was this heap that had to collect,
- * not more slots than twice the objects it made between the last two collections. So that
+ * A heap keeps its ratio of the basis free, but no more slots than its demand: twice the objects that it made
+ * between its last two sweeps. The heap for which a collection is made has a demand of all that the ratios
+ * say. So that
  *
  *     never forked:         objects = 0,     basis = total    upstream's rule
  *     small parent:         slots <= floor:  as if never forked
  *     fresh child:          own small,       basis = floor
  *     child that has grown: own -> total,    basis -> total   upstream's rule
  *
- * The floor is there because a collection costs the same however little it
- * frees: its roots, and the metadata of every page, the inherited ones too
- * (0.3 us a page; hence slots / 64). A nursery sized by what the child keeps
- * would be collected all the time.
+ * There is a floor because a collection costs the same however little it frees: it marks the roots, and reads
+ * the metadata of every page, inherited pages included (0.3 us a page; hence slots / 64). A child with a
+ * nursery as small as what it keeps would collect all the time.
  *
- * Entry points: cow_nursery_floor and cow_nursery_inherit (at the fork, in the child),
- * cow_nursery_basis and cow_nursery_min_free (wherever a ratio is applied),
- * cow_nursery_within_floor, cow_nursery_grown, cow_nursery_may_grow, cow_nursery_extension and
- * cow_nursery_charge (when a heap has to grow), cow_nursery_marked_fully (at the end of a full
- * marking), cow_nursery_survived and cow_nursery_swept (at the end of a sweep), cow_nursery_ran_out
- * (before a collection for want of slots), cow_nursery_pools (for a page that is swept),
- * cow_nursery_vacancies (when pages are given back), cow_nursery_consistent.
+ * Entry points: cow_nursery_floor and cow_nursery_inherit (at the fork, in the child), cow_nursery_basis and
+ * cow_nursery_min_free (wherever a ratio is applied), cow_nursery_within_floor, cow_nursery_grown,
+ * cow_nursery_may_grow, cow_nursery_extension and cow_nursery_charge (when a heap must grow),
+ * cow_nursery_marked_fully (at the end of a full marking), cow_nursery_survived and cow_nursery_swept (at the
+ * end of a sweep), cow_nursery_ran_out (before a collection for want of slots), cow_nursery_pools (for a page
+ * that is swept), cow_nursery_vacancies (when pages are given back), cow_nursery_consistent.
  *
- * Who writes this memory after a fork: the child, a few words a heap in its
- * objspace, at the fork and when inherited objects die. Nothing lies in pages
- * of objects.
+ * Who writes this memory after a fork: the child writes a few words of each heap in its objspace, at the fork
+ * and in collections. Nothing lies in pages of objects.
  *
- * Knobs (environment):
- *     RUBY_GC_FORK_NURSERY        1 (default): children size their nursery as
- *                                 said here. 0: upstream's rule everywhere.
- *     RUBY_GC_FORK_NURSERY_SLOTS  least, in slots: the free slots a child has
- *                                 after a collection, even if it keeps nothing.
- * The settings of upstream win: where RUBY_GC_HEAP_FREE_SLOTS, one of its
- * ratios or RUBY_GC_HEAP_n_INIT_SLOTS is given, upstream's rule holds.
+ * Settings (environment):
+ *     RUBY_GC_FORK_NURSERY        1 (default): children size their nursery as described here. 0: upstream's
+ *                                 rule holds everywhere.
+ *     RUBY_GC_FORK_NURSERY_SLOTS  least, in slots: the free slots that a child has after a collection, even
+ *                                 if it keeps nothing.
  *
- * All functions are pure but for the struct they are given.
+ * Upstream's settings win: where RUBY_GC_HEAP_FREE_SLOTS, one of its ratios or RUBY_GC_HEAP_n_INIT_SLOTS is
+ * given, upstream's rule holds.
+ *
+ * All functions are pure but for the struct that they get.
  */
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include "check.h"
 #include "setting.h"
 
-/* Free slots of all heaps together that a child has after a collection. */
+/* Free slots of all heaps together that a child has after a collection. 49,152 in place of 32,768 saved a
+ * Rails worker a third of its collections for 1.5 % more memory (0b848c3, before there was a demand). 12,288
+ * was chosen and not measured. */
 #ifndef COW_NURSERY_LEAST_SLOTS
 # define COW_NURSERY_LEAST_SLOTS 12288
 #endif
 
-/* They are at least the inherited slots divided by this. */
+/* They are at least the inherited slots divided by this, as a collection takes 0.3 us for each inherited
+ * page. 64 was chosen and not measured. */
 #ifndef COW_NURSERY_INHERITED_SLOTS_PER_SLOT
 # define COW_NURSERY_INHERITED_SLOTS_PER_SLOT 64
 #endif
 
-/* The heaps grow by what they inherited divided by this, and then there is a full
- * collection. */
+/* The heaps grow by what they inherited divided by this before a full collection. With 4 a Rails worker made
+ * one in its first 2,000 requests, in place of five, and collected for 730 ms in place of 1,100 (248908f). */
 #ifndef COW_NURSERY_INHERITED_PER_GROWTH
 # define COW_NURSERY_INHERITED_PER_GROWTH 4
 #endif
 
-/* Free slots for each object that was made between the last two collections, at most. */
+/* The demand: free slots for each object that was made between the last two sweeps. Chosen, not measured. */
 #ifndef COW_NURSERY_DEMAND
 # define COW_NURSERY_DEMAND 2
 #endif
 
-/* One in so many of them is forgotten with each collection. */
+/* The demand falls by its own size divided by this with each sweep at most. Chosen, not measured. */
 #ifndef COW_NURSERY_DEMAND_FORGOTTEN
 # define COW_NURSERY_DEMAND_FORGOTTEN 8
 #endif
 
-/* A heap's floor is at least the whole floor divided by this. */
+/* A heap's floor is at least the floor of all heaps divided by this. Chosen, not measured. */
 #ifndef COW_NURSERY_HEAP_SHARES
 # define COW_NURSERY_HEAP_SHARES 8
 #endif
 
 /*
- * What one heap of a child had at the fork; all but .then are 0 in a process that was
- * not forked, or whose parent was no bigger than the floor.
+ * What one heap of a child had at the fork. In a process that was not forked, or whose parent was no bigger
+ * than the floor, all but .at_last_full are 0.
  *
+ * Invariants (cow_nursery_consistent):
  *     objects <= slots
+ *     objects > 0  =>  floor > 0
  */
 struct cow_nursery_inheritance {
-    size_t objects; /* inherited and not known to be dead */
-    size_t slots;   /* slots of inherited pages */
-    size_t floor;   /* of this heap */
-    size_t then;    /* slots at the fork, or when a full collection was last made */
-    size_t allocated; /* objects that the heap had ever made, when it was swept last */
-    size_t demand;  /* free slots it is worth at most to have; 0: not known yet */
+    size_t objects;      /* inherited, and not known to be dead */
+    size_t slots;        /* slots of inherited pages */
+    size_t floor;        /* the floor of this heap, in slots */
+    size_t at_last_full; /* slots of the heap at the fork, or when a full collection was made last */
+    size_t allocated;    /* objects that the heap had ever made, when it was swept last */
+    size_t demand;       /* free slots that the heap will use until it is swept next; 0: not known yet */
 };
 
-/* Slots of all heaps to which the ratios apply at least.
- * pre: 0 < min_ratio <= 1 */
+/* Gives the floor of all heaps, in slots: to so many the ratios apply at least. +least+ is the setting. */
 static inline size_t
 cow_nursery_floor(size_t least, size_t inherited_slots, double min_ratio)
 {
+    COW_ASSERT(0 < min_ratio && min_ratio <= 1);
     size_t for_inherited = inherited_slots / COW_NURSERY_INHERITED_SLOTS_PER_SLOT;
     double floor = (least > for_inherited ? least : for_inherited) / min_ratio;
 
     return floor < (double)(SIZE_MAX / 2) ? (size_t)floor : SIZE_MAX / 2;
 }
 
-/* What a heap with +objects+ in +slots+ has at the fork; +all_slots+ and
- * +floor+ are those of all heaps. Its share of the floor is its share of the slots, for a
- * child makes about the kinds of objects that its parent made; but not less
- * than an eighth, for it may also make others. */
+/* Gives what a heap with +objects+ objects in +slots+ slots has at the fork; +all_slots+ and +floor+ are
+ * those of all heaps. The heap's share of the floor is its share of the slots, because a child makes about
+ * the same kinds of objects as its parent; but not less than an eighth, because it may make others. */
 static inline struct cow_nursery_inheritance
 cow_nursery_inherit(size_t objects, size_t slots, size_t all_slots, size_t floor)
 {
@@ -134,19 +137,19 @@ cow_nursery_inherit(size_t objects, size_t slots, size_t all_slots, size_t floor
     inherited.objects = objects < slots ? objects : slots;
     inherited.slots = slots;
     inherited.floor = share > least ? share : least;
-    inherited.then = slots;
+    inherited.at_last_full = slots;
     return inherited;
 }
 
-/* Slots of the heap that inherited objects do not take.
- * The heap may have lost inherited pages since. */
+/* Gives how many of the heap's +total+ slots inherited objects do not take. The heap may have lost inherited
+ * pages since the fork. */
 static inline size_t
 cow_nursery_own(const struct cow_nursery_inheritance *inherited, size_t total)
 {
     return total > inherited->objects ? total - inherited->objects : 0;
 }
 
-/* Slots to which the ratios apply. */
+/* Gives the basis: to how many of the heap's +total+ slots the ratios apply. */
 static inline size_t
 cow_nursery_basis(const struct cow_nursery_inheritance *inherited, size_t total)
 {
@@ -156,25 +159,25 @@ cow_nursery_basis(const struct cow_nursery_inheritance *inherited, size_t total)
     return basis < total ? basis : total;
 }
 
-/* Free slots that a heap has at least by the ratios. */
+/* Gives how many free slots the heap has at least by the ratios. */
 static inline size_t
 cow_nursery_by_ratios(const struct cow_nursery_inheritance *inherited, size_t total, double min_ratio)
 {
+    COW_ASSERT(0 < min_ratio && min_ratio <= 1);
     return (size_t)(cow_nursery_basis(inherited, total) * min_ratio);
 }
 
-/* Of +slots+ free slots, so many as the heap is known to be worth. */
+/* Gives +slots+ free slots, capped by the demand. */
 static inline size_t
 cow_nursery_worth(const struct cow_nursery_inheritance *inherited, size_t slots)
 {
     return inherited->demand > 0 && slots > inherited->demand ? inherited->demand : slots;
 }
 
-/* Free slots a heap has at least after a collection. Never none: a heap that
- * is full and neither grows nor asks for a full GC could not go on.
- * Upstream wants a fifth of 10,000 slots here even of a heap that has but a
- * few; a child collects before such a heap grows so far, so it would ask for a
- * full GC again and again. */
+/* Gives how many free slots the heap has at least after a collection. Never 0: a heap that is full and
+ * neither grows nor asks for a full collection could not go on. (Upstream wants a fifth of 10,000 slots even
+ * of a heap with a few. A child collects before such a heap grows so far, and would ask for a full collection
+ * again and again.) */
 static inline size_t
 cow_nursery_min_free(const struct cow_nursery_inheritance *inherited, size_t total, double min_ratio)
 {
@@ -183,8 +186,8 @@ cow_nursery_min_free(const struct cow_nursery_inheritance *inherited, size_t tot
     return slots > 0 ? slots : 1;
 }
 
-/* A collection is made because this heap has no free slot: what it makes is worth all that
- * the ratios say, and twice, as some of that is forgotten until it is swept. */
+/* Called when a collection is made because this heap has no free slot: its demand is at least all that the
+ * ratios say, twice, because the demand falls until the heap is swept. */
 static inline void
 cow_nursery_ran_out(struct cow_nursery_inheritance *inherited, size_t total, double min_ratio)
 {
@@ -193,11 +196,10 @@ cow_nursery_ran_out(struct cow_nursery_inheritance *inherited, size_t total, dou
     if (inherited->floor > 0 && inherited->demand < slots) inherited->demand = slots;
 }
 
-/* A heap is swept that has made +allocated+ objects so far: until it is swept next it will
- * hardly make twice as many as since it was last. Where that was just now (GC.start, or a
- * minor collection that a full one follows), a little less than was said then. A heap of
- * big slots has as many of them by the ratios as others, but a child may make few such
- * objects. */
+/* Called when a heap is swept that has ever made +allocated+ objects. Until its next sweep it will hardly
+ * make more than twice as many as since its last one. If that was just now (GC.start, or a minor collection
+ * that a full one follows), the demand falls only a little. (By the ratios a heap of large slots would have
+ * as many of them as other heaps, but a child may make few such objects.) */
 static inline void
 cow_nursery_swept(struct cow_nursery_inheritance *inherited, size_t allocated)
 {
@@ -206,51 +208,50 @@ cow_nursery_swept(struct cow_nursery_inheritance *inherited, size_t allocated)
     if (inherited->floor == 0) return;
     inherited->allocated = allocated;
     made = made < SIZE_MAX / COW_NURSERY_DEMAND ? made * COW_NURSERY_DEMAND + 1 : SIZE_MAX;
-    size_t before = inherited->demand - inherited->demand / COW_NURSERY_DEMAND_FORGOTTEN;
-    inherited->demand = made > before ? made : before;
+    size_t lowered = inherited->demand - inherited->demand / COW_NURSERY_DEMAND_FORGOTTEN;
+    inherited->demand = made > lowered ? made : lowered;
 }
 
-/* Is the heap within its floor? Then it may grow without a full GC first: that
- * would mark all that was inherited, and find little that is the child's. */
+/* Is the heap within its floor? Then it may grow without a full collection, which would mark all that was
+ * inherited and free little of the child's own. */
 static inline bool
 cow_nursery_within_floor(const struct cow_nursery_inheritance *inherited, size_t total)
 {
     return cow_nursery_own(inherited, total) < inherited->floor;
 }
 
-/* Slots that a heap of +total+ slots has more than when a full collection was last made. */
+/* Gives by how many slots the heap has grown to +total+ since the last full collection. */
 static inline size_t
 cow_nursery_grown(const struct cow_nursery_inheritance *inherited, size_t total)
 {
-    return total > inherited->then ? total - inherited->then : 0;
+    return total > inherited->at_last_full ? total - inherited->at_last_full : 0;
 }
 
-/* May heaps that have +grown+ bytes since the last full collection grow without another,
- * where +inherited_bytes+ were inherited? Upstream makes one whenever a heap has to grow
- * that was collected some times since. Here it marks all that was inherited: it must wait
- * until that is worth its price. */
+/* May heaps that have grown by +grown+ bytes since the last full collection grow without another one, if they
+ * inherited +inherited_bytes+? Upstream makes one whenever a heap must grow that was collected several times
+ * since. In a child it marks all that was inherited, so it waits until it pays. */
 static inline bool
 cow_nursery_may_grow(size_t grown, size_t inherited_bytes)
 {
     return grown < inherited_bytes / COW_NURSERY_INHERITED_PER_GROWTH;
 }
 
-/* A full collection has marked what lives in a heap of +total+ slots. */
+/* Called when a full collection has marked a heap of +total+ slots. */
 static inline void
 cow_nursery_marked_fully(struct cow_nursery_inheritance *inherited, size_t total)
 {
-    inherited->then = total;
+    inherited->at_last_full = total;
 }
 
-/* Slots by which a heap within its floor is extended: until it has what it shall have
- * at least, or, where the child keeps more than that, +goal_ratio+ of what it then has of
- * its own, so that it grows in ever longer steps. Upstream's rule takes the rest of the
- * basis for objects that live, but the floor of a fresh child is nearly empty.
- * pre: 0 <= goal_ratio < 1; 0 is upstream's for "no goal" */
+/* Gives by how many slots a heap within its floor grows, 1 at least: until it has the free slots that it
+ * shall have at least or, where the child keeps more than that, +goal_ratio+ of the slots that it has of its
+ * own, so that it grows in ever longer steps. (Upstream's rule takes the rest of the basis for live objects,
+ * but the floor of a fresh child is nearly empty.) A +goal_ratio+ of 0 means no goal, as upstream's. */
 static inline size_t
 cow_nursery_extension(const struct cow_nursery_inheritance *inherited, size_t total, size_t free_slots,
                       double min_ratio, double goal_ratio)
 {
+    COW_ASSERT(0 <= goal_ratio && goal_ratio < 1);
     size_t own = cow_nursery_own(inherited, total);
     size_t kept = own > free_slots ? own - free_slots : 0;
     size_t goal = cow_nursery_worth(inherited, (size_t)(kept * goal_ratio / (1 - goal_ratio)));
@@ -260,26 +261,26 @@ cow_nursery_extension(const struct cow_nursery_inheritance *inherited, size_t to
     return slots > free_slots ? slots - free_slots : 1;
 }
 
-/* What a new page of +slots+ slots takes from the slots that all heaps may be extended
- * by: in a child as much as one with the +most+ slots, for it is memory that is
- * rationed here, and a slot may be of 40 bytes or of 640. */
+/* Gives what a new page of +slots+ slots takes from the slots by which all heaps may grow. In a child it is
+ * as much as for a page of +most+, the smallest, slots: the allowance rations memory, and a slot may have 40
+ * bytes or 640. */
 static inline size_t
 cow_nursery_charge(const struct cow_nursery_inheritance *inherited, size_t slots, size_t most)
 {
     return inherited->floor > 0 ? most : slots;
 }
 
-/* A sweep left +survivors+ objects: no more can be inherited ones. Afterwards
- * the free slots of the heap are at most cow_nursery_own. */
+/* Called when a sweep left +survivors+ objects in the heap: inherited ones cannot be more. Afterwards the
+ * free slots of the heap are at most cow_nursery_own. */
 static inline void
 cow_nursery_survived(struct cow_nursery_inheritance *inherited, size_t survivors)
 {
     if (inherited->objects > survivors) inherited->objects = survivors;
 }
 
-/* Is a swept page with +free+ free slots put aside for a coming incremental marking? So is
- * each page of a heap until +most+ slots are. A child puts aside no more than its heap
- * will make use of: +most+ slots of 640 bytes are as much memory as all its others. */
+/* Is a swept page with +free_slots+ free slots put aside for the next incremental marking, if pages with
+ * +pooled+ are already? Upstream puts pages of each heap aside until they have +most+ slots. A child puts
+ * aside no more than the demand: +most+ slots of 640 bytes are as much memory as all its other slots. */
 static inline bool
 cow_nursery_pools(const struct cow_nursery_inheritance *inherited, size_t pooled, size_t free_slots,
                   size_t most)
@@ -288,26 +289,26 @@ cow_nursery_pools(const struct cow_nursery_inheritance *inherited, size_t pooled
     return pooled + free_slots <= inherited->demand;
 }
 
-/* Slots of inherited pages that no inherited object takes. They are free or
- * not as the parent left them: giving back pages of the child's own because
- * of them would send its objects into pages that are shared. */
+/* Gives the number of vacancies. They are free or not as the parent left them. If the child gave back pages
+ * of its own because of them, its objects would go to shared pages. */
 static inline size_t
 cow_nursery_vacancies(const struct cow_nursery_inheritance *inherited)
 {
+    COW_ASSERT(inherited->objects <= inherited->slots);
     return inherited->slots - inherited->objects;
 }
 
-/* Recomputes what is kept; writes the first difference to +out+ and gives false. */
+/* Checks the invariants; writes the first difference to +out+ and gives false. */
 static inline bool
 cow_nursery_consistent(const struct cow_nursery_inheritance *inherited, FILE *out)
 {
     if (inherited->objects > inherited->slots) {
-        fprintf(out, "nursery_inheritance.objects: expected at most .slots (%zu), found %zu\n",
+        fprintf(out, "cow_nursery_inheritance.objects: expected at most .slots (%zu), found %zu\n",
                 inherited->slots, inherited->objects);
         return false;
     }
     if ((inherited->slots == 0) != (inherited->floor == 0) && inherited->objects > 0) {
-        fprintf(out, "nursery_inheritance.floor: expected %s with %zu slots, found %zu\n",
+        fprintf(out, "cow_nursery_inheritance.floor: expected %s with .slots %zu, found %zu\n",
                 inherited->slots == 0 ? "0" : "more than 0", inherited->slots, inherited->floor);
         return false;
     }

@@ -1,17 +1,17 @@
 /*
- * object: what the collector asks of an object's type; included by gc.c.
+ * object: what the collector must know of an object's type, and of the process; included by gc.c.
  *
- * Job: says whether an object owns anything outside its slot, so that the sweep need not visit it if it does
- * not.
+ * Job: says whether an object owns anything outside its slot: if it does not, the sweep frees it without
+ * reading it. Holds the entry points of the collector that need the VM's own headers.
  *
  * Entry points: rb_gc_obj_plain_p, rb_gc_obj_needs_cleanup; rb_objspace_each_objects_alone,
  * rb_objspace_each_free_slots; rb_gc_call_as_postponed_job, rb_gc_current_thread.
  *
- * Who writes this memory after a fork: nobody.
+ * Who writes this memory after a fork: nobody; this file has no memory of its own.
  */
 
-/* Is there nothing to be done when the object dies? True only where that is told by its
- * flags: rb_gc_obj_free_vm_weak_references and rb_gc_obj_free would do nothing. */
+/* Does the object need no cleanup when it dies? True only if its flags say so:
+ * rb_gc_obj_free_vm_weak_references and rb_gc_obj_free would do nothing. */
 bool
 rb_gc_obj_plain_p(VALUE obj)
 {
@@ -53,16 +53,16 @@ rb_gc_obj_plain_p(VALUE obj)
     }
 }
 
-/* To be called before or when an object comes to own something outside its slot: memory, or an
- * entry of a table that goes with it (rb_gc_obj_plain_p). */
+/* Called before an object comes to own something outside its slot, or when it does: memory, or an entry of a
+ * table that must go with it (rb_gc_obj_plain_p). */
 void
 rb_gc_obj_needs_cleanup(VALUE obj)
 {
     rb_gc_impl_obj_needs_cleanup(rb_gc_get_objspace(), obj);
 }
 
-/* The same while no other Ractor runs, so that what objects own may be read. The callback runs no
- * Ruby. */
+/* As rb_objspace_each_objects, but no other Ractor runs meanwhile, so that the callback may read what objects
+ * own. The callback must run no Ruby. */
 void
 rb_objspace_each_objects_alone(int (*callback)(void *, void *, size_t, void *), void *data)
 {
@@ -73,16 +73,17 @@ rb_objspace_each_objects_alone(int (*callback)(void *, void *, size_t, void *), 
     rb_gc_vm_unlock(level);
 }
 
-/* Calls back with each run of free slots as rb_objspace_each_objects does with those that are
- * taken. They hold anything and may be taken at any time, so they must not be looked at. */
+/* Calls back with each run of free slots, as rb_objspace_each_objects does with runs of allocated ones.
+ * Their contents are undefined, and another Ractor may claim them at any time, so the callback must not
+ * read them. */
 void
 rb_objspace_each_free_slots(int (*callback)(void *, void *, size_t, void *), void *data)
 {
     rb_gc_impl_each_free_slots(rb_gc_get_objspace(), callback, data);
 }
 
-/* Calls +func+ as a postponed job would be called: signals wait, what waits for other threads is
- * refused as in a signal handler, and what is thrown ends here. */
+/* Calls +func+ as a postponed job is called: signals wait, a wait for another thread is refused as in a
+ * signal handler, and an exception ends here. */
 void
 rb_gc_call_as_postponed_job(void (*func)(void *), void *data)
 {
@@ -100,7 +101,8 @@ rb_gc_call_as_postponed_job(void (*func)(void *), void *data)
     ec->errinfo = errinfo;
 }
 
-/* Which thread runs: an address that compaction does not change, as it does Thread objects'. */
+/* Gives the thread that runs: an address that compaction does not change, while it may move Thread
+ * objects. */
 const void *
 rb_gc_current_thread(void)
 {

@@ -1,8 +1,11 @@
-/* The slow part of os.h. */
+/*
+ * os: the parts of os.h that are not inlined: the calls of the system, and reservations.
+ */
 
 #include "os.h"
 
-/* The lower of the limits of what may be mapped and of what may be written to. */
+/* Gives the lower of the two limits of how much a process may map and how much it may write to. Gives -1,
+ * with errno, where there is none to read. */
 static int
 cow_os_address_limit(struct rlimit *limit)
 {
@@ -18,24 +21,24 @@ cow_os_address_limit(struct rlimit *limit)
 #endif
 }
 
-/* Random bits for an address. It never waits: early after the machine's start, or where the call
- * is forbidden, they come from those that the kernel has given this program, and other ones in
- * each process that it forks. Gives false where addresses are to be the same each time, as
- * debuggers ask the kernel (setarch -R), and where the system has none. */
+/* Writes random bits, for an address. Never waits: early after the machine's start, or where the call is
+ * forbidden, it makes them from the random bytes that the kernel has given this program, other ones in each
+ * forked process. Gives false if the system has none, or if addresses shall be the same in each run, as
+ * debuggers ask the kernel (setarch -R). */
 static bool
 cow_os_random_bits(uint64_t *bits)
 {
 #if COW_HAS_MMAP && defined(__linux__)
     static uint64_t calls;
-    const int saved = errno, asked = personality(0xffffffff);
+    const int saved = errno, persona = personality(0xffffffff);
 
-    if (asked != -1 && asked & ADDR_NO_RANDOMIZE) return false;
+    if (persona != -1 && persona & ADDR_NO_RANDOMIZE) return false;
     if (getrandom(bits, sizeof(*bits), GRND_NONBLOCK) != (ssize_t)sizeof(*bits)) {
-        const char *given = (const char *)getauxval(AT_RANDOM); /* sixteen bytes */
+        const char *bytes = (const char *)getauxval(AT_RANDOM); /* 16 */
 
         errno = saved;
-        if (given == NULL) return false;
-        memcpy(bits, given + 8, sizeof(*bits));
+        if (bytes == NULL) return false;
+        memcpy(bits, bytes + 8, sizeof(*bits));
         *bits = (*bits ^ (uint64_t)getpid() << 32 ^ ++calls) * UINT64_C(0x9e3779b97f4a7c15);
         *bits = (*bits ^ *bits >> 31) * UINT64_C(0xd1b54a32d192ed03);
     }
@@ -45,13 +48,14 @@ cow_os_random_bits(uint64_t *bits)
 #endif
 }
 
-/* Zeroed memory of malloc's. */
+/* Gives zeroed memory of malloc's; NULL if there is none. */
 static void *
 cow_os_allocate(size_t size)
 {
     return calloc(1, size);
 }
 
+/* Gives the bytes of an OS page. */
 static size_t
 cow_os_page_size(void)
 {
@@ -93,46 +97,47 @@ static const struct cow_os_calls cow_os_system = {
 
 static const struct cow_os_calls *cow_os = &cow_os_system;
 
-/* Reserves the spans of a reservation that begins at +place+. Where that is denied nothing is
- * reserved, and errno is ENOMEM if there is no room for them anywhere. */
+/* Reserves the spans of a reservation that begins at +address+. If the system refuses one, reserves nothing
+ * and gives false; errno is ENOMEM if there is no room for them anywhere. */
 static bool
-cow_os_reserve_at(char *place, const struct cow_os_span *spans, int count)
+cow_os_reserve_at(char *address, const struct cow_os_span *spans, int count)
 {
     for (int i = 0; i < count; i++) {
         const size_t size = spans[i].to - spans[i].from;
-        char *memory = cow_os_map_reserved(place + spans[i].from, size, MAP_FIXED_NOREPLACE);
-        if (memory == place + spans[i].from) continue;
+        COW_ASSERT(cow_os_is_whole(address + spans[i].from, size));
+        char *memory = cow_os_map_reserved(address + spans[i].from, size, MAP_FIXED_NOREPLACE);
+        if (memory == address + spans[i].from) continue;
 
         const int error = memory ? EEXIST : errno;
-        if (memory) cow_os->unmap(memory, size); /* a kernel that takes the address for a hint */
-        while (i-- > 0) cow_os->unmap(place + spans[i].from, spans[i].to - spans[i].from);
+        if (memory) cow_os->unmap(memory, size); /* this kernel took the address as a hint only */
+        while (i-- > 0) cow_os->unmap(address + spans[i].from, spans[i].to - spans[i].from);
         errno = error;
         return false;
     }
     return true;
 }
 
-/* Where the system would map +size+ bytes now; NULL: nowhere. */
+/* Gives the address at which the system would map +size+ bytes now; NULL: it would not. */
 static char *
 cow_os_vacant(size_t size)
 {
-    char *there = cow_os_map_reserved(NULL, size, 0);
+    char *vacant = cow_os_map_reserved(NULL, size, 0);
 
-    if (there) cow_os->unmap(there, size);
-    return there;
+    if (vacant) cow_os->unmap(vacant, size);
+    return vacant;
 }
 
-/* Reservations keep away from addresses that fit into 32 bits. */
+/* A reservation never begins at an address that fits into 32 bits. */
 #define COW_OS_LOWEST_PLACE (UINT64_C(1) << 32)
 
-/* Reserves at a random multiple of +alignment+ below +there+. Above it are the libraries and the
- * stack, which grows. Where addresses are short that would leave no long pieces between: there
- * the system chooses. */
+/* Reserves at a random multiple of +alignment+ below +top+, because the libraries and the stack, which grows,
+ * lie above it. Gives NULL if the system has no random bits, if it refuses (errno), or where addresses have
+ * 32 bits: random places would leave no long gaps there, so the system chooses. */
 static char *
-cow_os_reserve_random(const struct cow_os_span *spans, int count, size_t alignment, const char *there)
+cow_os_reserve_random(const struct cow_os_span *spans, int count, size_t alignment, const char *top)
 {
     enum { COW_OS_TRIES = 8 };
-    const uint64_t lowest = COW_OS_LOWEST_PLACE / alignment, highest = (uintptr_t)there / alignment;
+    const uint64_t lowest = COW_OS_LOWEST_PLACE / alignment, highest = (uintptr_t)top / alignment;
     const uint64_t needed = (spans[count - 1].to + alignment - 1) / alignment;
     uint64_t bits;
 
@@ -141,21 +146,23 @@ cow_os_reserve_random(const struct cow_os_span *spans, int count, size_t alignme
     if (cow_os->random == NULL || !cow_os->random(&bits)) return NULL;
 
     for (int i = 0; i < COW_OS_TRIES; i++) {
-        char *place = (char *)(uintptr_t)((lowest + (bits >> 16) % (highest - lowest - needed)) * alignment);
+        const uint64_t number = lowest + (bits >> 16) % (highest - lowest - needed);
+        char *address = (char *)(uintptr_t)(number * alignment);
 
-        if (cow_os_reserve_at(place, spans, count)) return place;
+        if (cow_os_reserve_at(address, spans, count)) return address;
         if (errno == ENOMEM) return NULL;
         bits = bits * UINT64_C(0x5851f42d4c957f2d) + UINT64_C(0x14057b7ef767814f);
     }
     return NULL;
 }
 
-/* Reserves at multiples of +alignment+ from +there+ downwards. */
+/* Reserves at a multiple of +alignment+ at or below +top+, the highest that is free. Gives NULL with ENOMEM
+ * if there is none among the first COW_OS_TRIES. */
 static char *
-cow_os_reserve_below(const struct cow_os_span *spans, int count, size_t alignment, char *there)
+cow_os_reserve_below(const struct cow_os_span *spans, int count, size_t alignment, char *top)
 {
     enum { COW_OS_TRIES = 256 };
-    char *below = there - (uintptr_t)there % alignment;
+    char *below = top - (uintptr_t)top % alignment;
 
     for (size_t i = 0; i < COW_OS_TRIES && (uintptr_t)below > i * alignment; i++) {
         if (cow_os_reserve_at(below - i * alignment, spans, count)) return below - i * alignment;
@@ -165,22 +172,23 @@ cow_os_reserve_below(const struct cow_os_span *spans, int count, size_t alignmen
     return NULL;
 }
 
-/* Reserves address space that begins at a multiple of +alignment+ (a power of two), without
- * committing memory: the spans, in ascending order, and what lies between them is left to others.
- * So what counts against a limit is what the spans have. Gives NULL where there is no such room. */
+/* Reserves address space that begins at a multiple of +alignment+ (a power of two), and commits no memory:
+ * the +count+ spans, in ascending order; what lies between them is left to others. So only the spans count
+ * against a limit. Gives NULL if the system refuses. */
 static void *
 cow_os_reserve(const struct cow_os_span *spans, int count, size_t alignment)
 {
-    char *there = cow_os_vacant((size_t)sysconf(_SC_PAGESIZE)), *place;
+    COW_ASSERT(count > 0 && alignment > 0 && (alignment & (alignment - 1)) == 0);
+    char *top = cow_os_vacant((size_t)sysconf(_SC_PAGESIZE)), *address;
 
-    if (there == NULL) return NULL;
-    if ((place = cow_os_reserve_random(spans, count, alignment, there)) || errno == ENOMEM) return place;
+    if (top == NULL) return NULL;
+    if ((address = cow_os_reserve_random(spans, count, alignment, top)) || errno == ENOMEM) return address;
 
     char *room = cow_os_vacant(spans[count - 1].to + alignment);
     if (room) {
-        place = room + (-(uintptr_t)room & (alignment - 1));
-        if (cow_os_reserve_at(place, spans, count)) return place;
+        address = room + (-(uintptr_t)room & (alignment - 1));
+        if (cow_os_reserve_at(address, spans, count)) return address;
         if (errno == ENOMEM) return NULL;
     }
-    return cow_os_reserve_below(spans, count, alignment, there);
+    return cow_os_reserve_below(spans, count, alignment, top);
 }

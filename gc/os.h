@@ -2,19 +2,20 @@
 #define COW_OS_H
 
 /*
- * os: the calls to the system that the collector's memory needs. Tests put their own
- * in place of +os+: a system that has no memory left, or that forbids a call.
+ * os: the calls to the system that the collector's memory needs. A test puts its own calls in place of
+ * cow_os: a system that has no memory left, or that refuses a call.
  *
- * Entry points: cow_os_reserve, cow_os_commit, cow_os_decommit, cow_os_free, cow_os_name; cow_os_alloc.
+ * Entry points: cow_os_commit, cow_os_decommit, cow_os_free, cow_os_name; cow_os_alloc; cow_os_address_space.
+ * In os.c: cow_os_reserve.
  *
- * Addresses and sizes are multiples of the OS page. All but cow_os_reserve give whether the
- * system did it; errno is the system's.
+ * Addresses and sizes are multiples of the OS page. Where a function gives a bool, it says whether the system
+ * did it; errno is the system's.
  *
- * Where a reservation stands is random (os_random_place), as far as its alignment leaves a choice:
- * who wants to guess an address of the heap shall not know it from another process, nor from where
- * libraries are. Of 47 bits that programs have, 20 are left at multiples of 128 MB.
+ * The address of a reservation is random (cow_os_reserve_random), as far as its alignment leaves a choice: an
+ * attacker cannot know an address of the heap from another process, or from where libraries are. Of 47 bits
+ * that programs have, 20 are random at multiples of 128 MB.
  *
- * Who writes this memory after a fork: nobody.
+ * Who writes this memory after a fork: nobody; this file has no memory of its own.
  */
 
 #include <errno.h>
@@ -25,8 +26,9 @@
 #include <string.h>
 #include <sys/types.h>
 #include <unistd.h>
+#include "check.h"
 
-/* 0 on systems that have no mmap: every call fails there. */
+/* 0 on a system without mmap: every call fails there. */
 #ifndef COW_HAS_MMAP
 # define COW_HAS_MMAP 1
 #endif
@@ -63,30 +65,31 @@ struct rlimit { size_t rlim_cur; };
 #ifndef MAP_NORESERVE
 # define MAP_NORESERVE 0
 #endif
-/* A kernel that does not know it takes the address for a hint. */
+/* A kernel that does not know this flag takes the address as a hint. */
 #ifndef MAP_FIXED_NOREPLACE
 # define MAP_FIXED_NOREPLACE 0
 #endif
 
+/* The calls themselves. */
 struct cow_os_calls {
     void *(*map)(void *address, size_t size, int protection, int flags, int file, off_t offset);
     int (*unmap)(void *address, size_t size);
     int (*protect)(void *address, size_t size, int protection);
     int (*advise)(void *address, size_t size, int advice);
     int (*limit)(struct rlimit *limit);
-    bool (*random)(uint64_t *bits); /* NULL, or false: the system's own choice of a place is taken */
+    bool (*random)(uint64_t *bits); /* NULL, or false: the system chooses the address */
     size_t (*page_size)(void);
-    void *(*allocate)(size_t size); /* zeroed memory of malloc's, for pages that no arena has */
+    void *(*allocate)(size_t size); /* zeroed memory of malloc's, for pages outside arenas */
     void (*deallocate)(void *memory);
 };
 
-/* A part of a reservation: from byte .from behind its beginning to .to. */
+/* A part of a reservation: the bytes [from, to), counted from its beginning. */
 struct cow_os_span { size_t from, to; };
 
 /* The calls in use: the system's (os.c), or a test's. */
 static const struct cow_os_calls *cow_os;
 
-/* Bytes that the process may map in all; SIZE_MAX if that is unlimited or unknown. */
+/* Gives how many bytes the process may map in all; SIZE_MAX if that is unlimited or unknown. */
 static inline size_t
 cow_os_address_space(void)
 {
@@ -97,6 +100,14 @@ cow_os_address_space(void)
     return (size_t)limit.rlim_cur;
 }
 
+/* Do +memory+ and +size+ consist of whole OS pages? Without mmap any memory does. */
+static inline bool
+cow_os_is_whole(const void *memory, size_t size)
+{
+    return !COW_HAS_MMAP || ((uintptr_t)memory | size) % cow_os->page_size() == 0;
+}
+
+/* Reserves +size+ bytes, at +address+ if +flags+ or the system say so. Gives NULL if the system refuses. */
 static inline void *
 cow_os_map_reserved(void *address, size_t size, int flags)
 {
@@ -106,8 +117,7 @@ cow_os_map_reserved(void *address, size_t size, int flags)
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* Memory of the process's own that is given back by cow_os_free alone; it reads as zero.
- * Gives NULL where there is none. */
+/* Gives zeroed memory, which only cow_os_free gives back; NULL if there is none. */
 static inline void *
 cow_os_alloc(size_t size)
 {
@@ -120,25 +130,27 @@ cow_os_alloc(size_t size)
 #endif
 }
 
-/* Lets reserved memory be read and written. It reads as zero until then. */
+/* Makes reserved memory readable and writable. It reads as 0. */
 static inline bool
 cow_os_commit(void *memory, size_t size)
 {
     return cow_os->protect(memory, size, PROT_READ | PROT_WRITE) == 0;
 }
 
-/* Gives what stands there back to the system; it reads as zero afterwards, and what
- * other processes share of it stays theirs. */
+/* Gives the contents of memory back to the system; it reads as 0 afterwards. Other processes keep what they
+ * share of it. */
 static inline bool
 cow_os_decommit(void *memory, size_t size)
 {
+    COW_ASSERT(cow_os_is_whole(memory, size));
     return cow_os->advise(memory, size, MADV_DONTNEED) == 0;
 }
 
-/* Ends a reservation, or a part of one, or gives back what cow_os_alloc gave. */
+/* Ends a reservation or a part of one, or gives back what cow_os_alloc gave. */
 static inline bool
 cow_os_free(void *memory, size_t size)
 {
+    COW_ASSERT(cow_os_is_whole(memory, size));
 #if COW_HAS_MMAP
     return cow_os->unmap(memory, size) == 0;
 #else
@@ -147,7 +159,7 @@ cow_os_free(void *memory, size_t size)
 #endif
 }
 
-/* Names it in /proc/PID/maps, where the kernel can. +name+ must stay. */
+/* Gives memory a name in /proc/PID/maps, where the kernel can. +name+ must stay valid. */
 static inline void
 cow_os_name(void *memory, size_t size, const char *name)
 {

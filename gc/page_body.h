@@ -4,12 +4,17 @@
 /*
  * page_body: the memory of a heap page, and where its bitmaps stand.
  *
- * Job: heap_page_body_allocate and heap_page_body_free, which replace upstream's, go to the locator
- * (locate.h); a page is laid out when a heap takes it.
+ * Job: heap_page_body_allocate and heap_page_body_free, which replace upstream's, get the memory from the
+ * locator (locate.h). A page is laid out when a heap takes it.
  *
- * Who writes this memory after a fork: a process that takes a page.
+ * Entry points: heap_page_body_allocate and heap_page_body_free (upstream's names), cow_page_find_bitmaps,
+ * cow_page_lay_out.
+ *
+ * Who writes this memory after a fork: a process that takes a page writes its descriptor and, with alignoff,
+ * its hole.
  */
 
+/* Allocates the memory of a heap page; NULL if there is none. Upstream's name. */
 static struct heap_page_body *
 heap_page_body_allocate(void)
 {
@@ -18,13 +23,14 @@ heap_page_body_allocate(void)
     return cow_locate_alloc_page(&body) ? body : NULL;
 }
 
+/* Frees the memory of a heap page. Upstream's name. */
 static void
 heap_page_body_free(struct heap_page_body *body)
 {
     cow_locate_free_page(cow_locate_find_page((uintptr_t)body), body);
 }
 
-/* Notes where the rows of the page stand. */
+/* Records in the descriptor where the bitmaps of the page stand. */
 static void
 cow_page_find_bitmaps(struct heap_page *page)
 {
@@ -38,15 +44,15 @@ cow_page_find_bitmaps(struct heap_page *page)
     page->cleanup_bits = cow_locate_page_bitmap(page, page->body, COW_BITMAP_CLEANUP);
 }
 
-/* Lays a page out for at most +slots+ slots of its heap. Gives how many there are: one less if one is the
- * hole. */
+/* Lays a page out for at most +slots+ slots of its heap. Gives the number of slots that can be used: one less
+ * if there is a hole. */
 static int
 cow_page_lay_out(struct heap_page *page, int slots)
 {
     page->hole = cow_locate_lay_out(page, page->slot_size);
     if (page->hole < -1)
-        rb_bug("heap page %p: malloc's address does not fit slots of %d bytes", (void *)page->body,
-               page->slot_size);
+        rb_bug("heap_page.body: expected a multiple of two words, found %p for slots of %d bytes",
+               (void *)page->body, page->slot_size);
     if (page->hole >= 0) slots--;
     page->total_slots = slots;
     for (uintptr_t p = page->start; p < cow_page_end(page); p += page->slot_size) {

@@ -1,11 +1,13 @@
-/* The slow part of page_map.h. */
+/*
+ * page_map: the parts of page_map.h that are not inlined: changes, statistics and verification.
+ */
 
 #include "page_map.h"
 
-/* ---- changes, with the VM lock */
+/* ---- changes; the caller holds the VM lock */
 
-/* Makes the table that holds entry +number+, if it is not there. Gives false where there is no memory, or no
- * such entry. */
+/* Makes the table that holds entry +number+ unless it exists. Gives false if there is no memory, or if no
+ * address has that number. */
 static bool
 cow_page_map_make_table(struct cow_page_map *map, uintptr_t number)
 {
@@ -27,8 +29,8 @@ cow_page_map_make_table(struct cow_page_map *map, uintptr_t number)
     return true;
 }
 
-/* Makes room for the entry of a heap page at +body+, and for lookups of all its addresses. Gives false where
- * there is no memory, or malloc's addresses are too long. */
+/* Makes room for the entry of a heap page at +body+, and for lookups of all its addresses. Gives false if
+ * there is no memory, or if malloc's address has too many bits. */
 static bool
 cow_page_map_reserve(struct cow_page_map *map, uintptr_t body)
 {
@@ -36,7 +38,8 @@ cow_page_map_reserve(struct cow_page_map *map, uintptr_t body)
         cow_page_map_make_table(map, cow_page_map_number(body + COW_PAGE_MASK));
 }
 
-/* pre: the table is there */
+/* Writes entry +number+ and the pointer beside it, and their copies in the table before. The table must exist
+ * (cow_page_map_reserve). */
 static void
 cow_page_map_write(struct cow_page_map *map, uintptr_t number, cow_page_map_entry entry, void *page)
 {
@@ -52,28 +55,31 @@ cow_page_map_write(struct cow_page_map *map, uintptr_t number, cow_page_map_entr
     }
 }
 
-/* Enters a heap page at +body+: +page+ is what is known of it, +bitmap+ its first bitmap.
- * pre: cow_page_map_reserve for it; no page overlaps it; +bitmap+ is a multiple of 64 below 2^54 */
+/* Enters a heap page at +body+, for which cow_page_map_reserve gave true and which overlaps no other: +page+
+ * is its descriptor, +bitmap+ its first bitmap. */
 static void
 cow_page_map_put(struct cow_page_map *map, uintptr_t body, void *page, cow_bits_t *bitmap)
 {
     uintptr_t boundary = cow_alignoff_boundary(body);
 
-    COW_ASSERT((uintptr_t)bitmap % COW_BITMAP_ALIGN == 0);
+    COW_ASSERT((uintptr_t)bitmap % COW_BITMAP_ALIGN == 0 && (uint64_t)(uintptr_t)bitmap < UINT64_C(1) << 54);
+    COW_ASSERT(cow_page_map_find(map, body) == NULL && cow_page_map_find(map, body + COW_PAGE_MASK) == NULL);
     cow_page_map_write(map, cow_page_map_number(boundary),
                        (cow_page_map_entry)((uintptr_t)bitmap / COW_BITMAP_ALIGN) << 16 | (boundary - body),
                        page);
 }
 
+/* Removes the heap page at +body+, which was entered. */
 static void
 cow_page_map_remove(struct cow_page_map *map, uintptr_t body)
 {
+    COW_ASSERT(cow_page_map_find(map, body) != NULL);
     cow_page_map_write(map, cow_page_map_number(cow_alignoff_boundary(body)), 0, NULL);
 }
 
 /* ---- statistics and verification */
 
-/* Bytes that the map has allocated. The system gives memory to a table only where it is written. */
+/* Gives the bytes that the map has allocated. The system gives memory to a table only where it is written. */
 static inline size_t
 cow_page_map_bytes(const struct cow_page_map *map)
 {
@@ -97,15 +103,15 @@ cow_page_map_consistent_at(const struct cow_page_map *map, uintptr_t body, const
                            const cow_bits_t *bitmap)
 {
     for (unsigned int offset = 0; offset < COW_PAGE_SIZE; offset += COW_PAGE_MASK) {
-        struct cow_page_map_answer answer = cow_page_map_lookup(map, body + offset);
-
         if (cow_page_map_find(map, body + offset) != page) return false;
+
+        struct cow_page_map_answer answer = cow_page_map_lookup(map, body + offset);
         if (answer.bitmap != bitmap || answer.offset != offset) return false;
     }
     return true;
 }
 
-/* Frees all of it; for tests. */
+/* Frees the whole map; for tests. */
 static inline void
 cow_page_map_free(struct cow_page_map *map)
 {

@@ -2,17 +2,17 @@
 #define COW_POISON_H
 
 /*
- * poison: memory that is there and is nobody's. AddressSanitizer and Valgrind know what
- * malloc has handed out, not what an arena has: they are told here.
+ * poison: marks memory that the process must not access at present. AddressSanitizer and Valgrind know what
+ * malloc has allocated, but not what an arena has; this file says it to them.
  *
- * Entry points: poison, before memory is taken back; unpoison, when it is handed out,
- * and before its addresses go back to the system, which may give them to anybody.
+ * Entry points: cow_poison, when memory is freed; cow_unpoison, when it is allocated, and before its
+ * addresses go back to the system, which may give them to any other part of the program. COW_READS_POISON.
  *
- * Elsewhere both do nothing, and under Valgrind next to nothing. Free slots of a page
- * that is handed out are CRuby's to poison (internal/sanitizers.h).
+ * Without these tools both functions do nothing, and under Valgrind next to nothing. CRuby itself poisons the
+ * free slots of an allocated page (internal/sanitizers.h).
  *
- * Who writes this memory after a fork: nobody. AddressSanitizer has a byte of its own
- * for eight.
+ * Who writes this memory after a fork: a process that allocates or frees a page writes AddressSanitizer's own
+ * memory, a byte for eight; else nobody.
  */
 
 #include <stddef.h>
@@ -35,14 +35,14 @@
 # include <valgrind/memcheck.h>
 #endif
 
-/* For a function that reads words of slots whether they are poisoned or not. */
+/* Attribute of a function that reads words of slots although they may be poisoned. */
 #if COW_ASAN
 # define COW_READS_POISON __attribute__((no_sanitize_address))
 #else
 # define COW_READS_POISON
 #endif
 
-/* Whoever reads or writes it from now on is told of. */
+/* From now on any access to this memory is reported. */
 static inline void
 cow_poison(const void *memory, size_t size)
 {
@@ -54,7 +54,7 @@ cow_poison(const void *memory, size_t size)
 #endif
 }
 
-/* It may be read and written again; what stands in it is anything. */
+/* This memory may be read and written again; its contents are undefined. */
 static inline void
 cow_unpoison(const void *memory, size_t size)
 {

@@ -1,23 +1,26 @@
 /*
- * prepare: brings the heap in order before a fork, and in Process.warmup.
+ * prepare: prepares the heap before a fork, and in Process.warmup.
  *
- * Job: full collections until hardly anything dies; all survivors become old; then the pages are sealed.
- * Finalizers run between collections, without the VM lock.
+ * Job: before a fork makes one full collection; in Process.warmup, full collections until few objects die in
+ * one. All survivors become old. Then the pages are sealed. Finalizers run between collections, without the
+ * VM lock.
  *
- * Entry points: cow_seal_wanted, cow_seal_prepare, cow_prepare_heap, rb_gc_impl_prepare_heap.
+ * Entry points: cow_seal_wanted, cow_seal_prepare, cow_prepare_heap, cow_finalize_as_job,
+ * rb_gc_impl_prepare_heap.
  *
- * Who writes this memory after a fork: nobody: all of it happens before.
+ * Who writes this memory after a fork: nobody. All of it happens before the fork.
  */
 
-/* How often Process.warmup collects at most, and after how few dead objects it stops. */
+/* The most collections of Process.warmup. */
 #ifndef COW_PREPARE_HEAP_MAX_ROUNDS
 # define COW_PREPARE_HEAP_MAX_ROUNDS 4
 #endif
+/* Process.warmup makes no further collection when one has freed at most so many objects. */
 #ifndef COW_PREPARE_HEAP_DEAD_SLOTS
 # define COW_PREPARE_HEAP_DEAD_SLOTS 256
 #endif
 
-/* May the heap be sealed in this +mode+, and is it big enough? */
+/* May the heap be sealed if the setting is at least +mode+, and is it big enough? */
 static bool
 cow_seal_wanted(rb_objspace_t *objspace, enum cow_seal_mode mode)
 {
@@ -25,9 +28,9 @@ cow_seal_wanted(rb_objspace_t *objspace, enum cow_seal_mode mode)
            !finalizing && objspace_live_slots(objspace) >= COW_SEAL_LEAST_LIVE;
 }
 
-/* Takes the VM lock and stops the other Ractors; gives what cow_seal_unlock takes. Between the two no
- * Ruby runs: a finalizer that forked would wait for the lock that its own thread holds, and
- * what it made between a collection that promotes and the seal would be sealed, but young. */
+/* Takes the VM lock and stops the other Ractors; gives the lock's level for cow_seal_unlock. No Ruby runs
+ * between the two: a finalizer that forked would wait for the lock that its own thread holds, and an object
+ * that it made between a collection that promotes and the seal would be sealed, but young. */
 static unsigned int
 cow_seal_lock(void)
 {
@@ -37,14 +40,15 @@ cow_seal_lock(void)
     return level;
 }
 
+/* Releases the VM lock. */
 static void
 cow_seal_unlock(unsigned int level)
 {
     rb_gc_vm_unlock(level);
 }
 
-/* One full collection after which all survivors are old, then seals.
- * Finalizers wait: the caller runs them, without the lock. */
+/* Makes one full collection after which all survivors are old, then seals the heap. Runs no finalizers: the
+ * caller does so, without the lock. */
 static void
 cow_seal_prepare(rb_objspace_t *objspace)
 {
@@ -59,7 +63,8 @@ cow_seal_prepare(rb_objspace_t *objspace)
     cow_seal_unlock(level);
 }
 
-/* Opens what is sealed: Process.warmup compacts all. */
+/* Opens all sealed pages, because Process.warmup compacts the whole heap, and makes all objects candidates to
+ * become old (gc_set_candidate_object_i). */
 static void
 cow_prepare_heap_begin(rb_objspace_t *objspace)
 {
@@ -79,8 +84,8 @@ cow_prepare_heap_begin(rb_objspace_t *objspace)
     cow_seal_unlock(level);
 }
 
-/* One collection of Process.warmup. When few objects died, or where +last+ says so, the heap
- * is in order: it is sealed then, if +seal+ says so, and true returned. */
+/* Makes one collection of Process.warmup. If few objects died, or +last+ is true, the heap is in order: seals
+ * it if +seal+ is true, and gives true. */
 static bool
 cow_prepare_heap_round(rb_objspace_t *objspace, bool seal, bool last)
 {
@@ -89,16 +94,16 @@ cow_prepare_heap_round(rb_objspace_t *objspace, bool seal, bool last)
     int full_marking_p = gc_config_full_mark_val;
     double orig_max_free_slots = gc_params.heap_free_slots_max_ratio;
 
-    /* Other threads run between two rounds, so both are set for the collection alone.
-     * The ratio moves all empty pages onto empty_pages. */
+    /* Other threads run between two rounds, so both settings hold for this collection only. With this ratio
+     * all empty pages go to empty_pages. */
     gc_config_full_mark_set(TRUE);
     gc_params.heap_free_slots_max_ratio = 0.0;
     garbage_collect(objspace, GPR_FLAG_AT_ONCE | GPR_FLAG_COMPACT | (seal ? GPR_FLAG_PROMOTE : 0));
     gc_params.heap_free_slots_max_ratio = orig_max_free_slots;
     gc_config_full_mark_set(full_marking_p);
 
-    /* What dies lets other objects die in the next GC (a symbol its name).
-     * Each that is left costs every child an OS page. */
+    /* An object that dies lets others die in the next collection (a symbol its name). Each of these that is
+     * left costs every child an OS page. */
     last = last || objspace_live_slots(objspace) + COW_PREPARE_HEAP_DEAD_SLOTS >= live_slots;
     if (last) {
         objspace->heap_pages.allocatable_slots = 0;
@@ -111,7 +116,7 @@ cow_prepare_heap_round(rb_objspace_t *objspace, bool seal, bool last)
     return last;
 }
 
-/* Before a fork, whose code knows of no finalizers. */
+/* Runs finalizers before a fork. The code that forks expects none, so they run as a postponed job does. */
 static void
 cow_finalize_as_job(void *objspace_ptr)
 {
@@ -120,6 +125,8 @@ cow_finalize_as_job(void *objspace_ptr)
     if (heap_pages_deferred_final) rb_gc_call_as_postponed_job(gc_finalize_deferred, objspace);
 }
 
+/* Prepares the heap as Process.warmup does, without the VM lock; +finalize+ runs finalizers between the
+ * collections. */
 static void
 cow_prepare_heap(rb_objspace_t *objspace, void (*finalize)(void *))
 {
@@ -137,6 +144,7 @@ cow_prepare_heap(rb_objspace_t *objspace, void (*finalize)(void *))
 #endif
 }
 
+/* Process.warmup. */
 void
 rb_gc_impl_prepare_heap(void *objspace_ptr)
 {

@@ -1,19 +1,20 @@
 /*
- * seal: closes heap pages to allocation before a fork, and opens them again.
+ * seal: the mechanism of sealing: closes heap pages to allocation before a fork, and opens them again. seal.h
+ * is the policy: it says when, and which pages.
  *
- * Job: cow_seal_pages closes pages (seal.h says which). cow_seal_sweep cleans up what has died in them after
- * a full marking, and opens a page in which little lives.
+ * Job: cow_seal_pages seals pages. After a full marking cow_seal_sweep cleans up the objects that have died
+ * in them, and opens pages in which few live.
  *
  * Entry points: cow_seal_pages, cow_seal_open_page, cow_seal_sweep, cow_seal_marks_clear,
  * cow_seal_marks_finish, cow_seal_crowded_opening, cow_seal_finish, cow_seal_room_to_grow.
  *
- * Who writes this memory after a fork: a full collection, the bitmaps of sealed pages in which something
- * died.
+ * Who writes this memory after a fork: a full collection writes the mark bits of sealed pages, and the other
+ * bitmaps of those in which objects died.
  */
 
 static void gc_ractor_newobj_cache_clear(void *c, void *data);
 
-/* Live objects of a sealed page, once marking is done. */
+/* Gives the number of live objects of a page whose objects are all uncollectible, when marking is done. */
 static size_t
 cow_seal_page_live(struct heap_page *page)
 {
@@ -26,8 +27,9 @@ cow_seal_page_live(struct heap_page *page)
     return live;
 }
 
-/* At the start of a full marking. What need not change is not written: the
- * uncollectible bits tell later which objects have died. */
+/* Clears, at the start of a full marking, the marking and remembered bits of a sealed page, whose mark
+ * bits are clear. Writes only what differs. The uncollectible bits stay: they say later which objects have
+ * died. */
 static void
 cow_seal_marks_clear(struct heap_page *page)
 {
@@ -39,8 +41,8 @@ cow_seal_marks_clear(struct heap_page *page)
     if (page->flags.has_remembered_objects) page->flags.has_remembered_objects = FALSE;
 }
 
-/* At the end of a full marking: counts what lives in sealed pages. When all
- * survivors shall be old, those without a write barrier are remembered. */
+/* At the end of a full marking: counts the live objects of sealed pages. In a preparation, which makes all
+ * survivors old, also remembers those without a write barrier. */
 static void
 cow_seal_marks_finish(rb_objspace_t *objspace)
 {
@@ -70,11 +72,11 @@ cow_seal_marks_finish(rb_objspace_t *objspace)
     }
 }
 
-/* Opens a sealed page to allocation again; a sweep must follow. */
+/* Opens a sealed page to allocation. A sweep of the page must follow. */
 static void
 cow_seal_open_page(rb_objspace_t *objspace, rb_heap_t *heap, struct heap_page *page)
 {
-    GC_ASSERT(page->seal.sealed);
+    COW_ASSERT(page->seal.sealed);
 
     heap->seal.pages--;
     heap->seal.slots -= page->total_slots;
@@ -101,14 +103,14 @@ cow_seal_open_page(rb_objspace_t *objspace, rb_heap_t *heap, struct heap_page *p
 
     for (int i = 0; i < HEAP_PAGE_BITMAP_LIMIT; i++) {
         page->uncollectible_bits[i] &= page->mark_bits[i];
-        /* Marking has not pinned what is held by address. */
+        /* The marking did not pin the objects of this page, some of which are referred to by address. */
         page->pinned_bits[i] = page->uncollectible_bits[i];
     }
     page->pinned_slots = cow_seal_page_live(page);
     page->free_slots = cow_page_count_free(page);
 }
 
-/* The first page that this process has sealed itself, if there is one. */
+/* Gives the first page that this process has sealed itself; NULL: none. */
 static struct heap_page *
 cow_seal_first_own(const rb_objspace_t *objspace, const rb_heap_t *heap)
 {
@@ -119,8 +121,8 @@ cow_seal_first_own(const rb_objspace_t *objspace, const rb_heap_t *heap)
     return ccan_list_next(&heap->pages, inherited, page_node);
 }
 
-/* After a full marking: which pages that this process has sealed itself it shall open, so
- * that its heap needs not grow. */
+/* After a full marking: says which pages that this process has sealed itself it shall open, so that its heaps
+ * need not grow. */
 static struct cow_seal_opening
 cow_seal_crowded_opening(rb_objspace_t *objspace)
 {
@@ -142,7 +144,7 @@ cow_seal_crowded_opening(rb_objspace_t *objspace)
     return cow_seal_opening(&fills, excess);
 }
 
-/* By how many slots may the heaps grow until a full collection comes? */
+/* Gives by how many slots the heaps may grow before a full collection; SIZE_MAX: the seal sets no limit. */
 static size_t
 cow_seal_room_to_grow(rb_objspace_t *objspace)
 {
@@ -158,8 +160,8 @@ cow_seal_room_to_grow(rb_objspace_t *objspace)
     return SIZE_MAX;
 }
 
-/* Pages have been opened: where hardly any is left, the heaps of a parent are sized by
- * upstream's rule again. */
+/* Called after pages were opened: if hardly any is left, the heaps of a parent are sized by upstream's rule
+ * again. */
 static void
 cow_seal_finish(rb_objspace_t *objspace)
 {
@@ -171,8 +173,8 @@ cow_seal_finish(rb_objspace_t *objspace)
     }
 }
 
-/* After a full marking: what has died in sealed pages is cleaned up at once, and
- * only there is anything read or written. Pages in which little lives are opened. */
+/* After a full marking: cleans up the objects that have died in sealed pages of the heap, and reads or writes
+ * nothing else there. Opens pages in which few objects live, or that +opening+ says. */
 static void
 cow_seal_sweep(rb_objspace_t *objspace, rb_heap_t *heap, struct cow_seal_opening *opening)
 {
@@ -210,8 +212,8 @@ cow_seal_sweep(rb_objspace_t *objspace, rb_heap_t *heap, struct cow_seal_opening
     }
 }
 
-/* Does for each object of a page that is sealed what the program would write into
- * it later. */
+/* For each object of a page that is being sealed, does now what the program would write into it later.
+ * Records whether an object has a duty, or may get one. */
 static void
 cow_seal_process_objects(struct heap_page *page)
 {
@@ -226,8 +228,8 @@ cow_seal_process_objects(struct heap_page *page)
     }
 }
 
-/* Which pages shall be left open, as too many slots would be closed with those that are already:
- * none at the first fork, which is worth more than the slots. */
+/* Says which pages a seal shall leave open, because with those that are closed already too many slots would
+ * be. At the first fork none: sharing is worth more than the slots then. */
 static struct cow_seal_opening
 cow_seal_roomy_opening(rb_objspace_t *objspace, size_t slots)
 {
@@ -246,8 +248,8 @@ cow_seal_roomy_opening(rb_objspace_t *objspace, size_t slots)
     return cow_seal_opening(&fills, cow_seal_excess(slots, objspace->seal.closed + fills.sum));
 }
 
-/* Seals all pages but those in which little lives. All objects must be old, or
- * remembered, and swept. Seals nothing where there is no memory to note it. */
+/* Seals all pages but those in which few objects live. All objects must be old, or remembered, and swept. A
+ * heap for whose list of remembering pages there is no memory is not sealed. */
 static void
 cow_seal_pages(rb_objspace_t *objspace)
 {
@@ -273,8 +275,8 @@ cow_seal_pages(rb_objspace_t *objspace)
 
             const bool left_open = live > 0 && cow_seal_opens(&opening, live, page->total_slots);
             page->seal.keep = left_open ? 0 : cow_seal_keep(live, page->total_slots, &spare);
-            cow_arena_clear_words(page->pinned_bits,
-                                  HEAP_PAGE_BITMAP_LIMIT); /* of a compaction that is over */
+            /* Pins of an earlier compaction. */
+            cow_arena_clear_words(page->pinned_bits, HEAP_PAGE_BITMAP_LIMIT);
             if (page->seal.keep > 0) {
                 page->seal.sealed = TRUE;
                 cow_locate_seal(page->body);
@@ -291,7 +293,7 @@ cow_seal_pages(rb_objspace_t *objspace)
                 cow_seal_process_objects(page);
             }
             else if (page->free_slots == page->total_slots && !cow_page_is_walked(objspace, page)) {
-                /* Inherited, it were lost to the first objects that are made there. */
+                /* If a child inherited this empty page, its first objects would copy it. */
                 cow_heap_empty_page(objspace, heap, page);
             }
             else if (page->free_slots > 0) {

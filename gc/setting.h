@@ -2,10 +2,10 @@
 #define COW_SETTING_H
 
 /*
- * setting: how the text of a knob is read, wherever it comes from.
+ * setting: how the text of a setting is read, from the environment or from Ruby.
  *
- * Unset (NULL) and empty mean the default. What is no value gives false, and what the
- * knob was before is left alone: who asked says so and goes on.
+ * A text that is NULL or empty stands for the default. For an invalid text a function gives false and leaves
+ * the setting as it was; the caller warns.
  *
  * Entry points: cow_setting_name, cow_setting_switch. Both are pure.
  */
@@ -13,15 +13,17 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
+#include "check.h"
 
-/* Reads one of +count+ names; +place+ gets which of them it is, from 0 on. */
+/* Reads one of +count+ names. Writes its index to +index+, or nothing if the text stands for the default. */
 static inline bool
-cow_setting_name(const char *text, const char *const names[], int count, int *place)
+cow_setting_name(const char *text, const char *const names[], int count, int *index)
 {
+    COW_ASSERT(count > 0);
     if (text == NULL || text[0] == '\0') return true;
     for (int i = 0; i < count; i++) {
         if (strcmp(text, names[i]) == 0) {
-            *place = i;
+            *index = i;
             return true;
         }
     }
@@ -33,11 +35,11 @@ static inline bool
 cow_setting_switch(const char *text, bool *on)
 {
     static const char *const names[] = { "0", "1" };
-    int place = *on;
+    int index = *on;
 
-    if (!cow_setting_name(text, names, 2, &place)) return false;
-    *on = place == 1;
+    if (!cow_setting_name(text, names, 2, &index)) return false;
+    *on = index == 1;
     return true;
 }
 
-#endif
+#endif /* COW_SETTING_H */

@@ -1,10 +1,14 @@
 /*
- * settings: reads our environment variables (doc/settings.md). A bad value gets a warning and the default.
+ * settings: reads CowRuby's environment variables (doc/settings.md) when the process starts. For a bad value
+ * it warns and keeps the default.
  *
  * Entry point: cow_read_settings.
+ *
+ * Who writes this memory after a fork: nobody.
  */
 
-/* Reads what the environment says. +sized_by_user+: it sizes the heap by upstream's settings. */
+/* Reads the environment. +sized_by_user+ says that upstream's settings size the heap; then the nursery is
+ * off. */
 static void
 cow_read_settings(bool sized_by_user)
 {

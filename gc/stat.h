@@ -2,20 +2,18 @@
 #define COW_STAT_H
 
 /*
- * stat: our keys of GC.stat and GC.stat_heap.
+ * stat: CowRuby's keys of GC.stat and GC.stat_heap.
  *
- * Job: a closed slot is none of the available ones, so that upstream's sums hold (available = live + free +
- * final). doc/settings.md says what each key means.
+ * Job: computes their values. A closed slot is none of the available ones, so that upstream's sums hold
+ * (available = live + free + final). doc/settings.md says what each key means.
  *
  * Entry points: COW_STAT_KEYS, COW_STAT_HEAP_KEYS, cow_stat_available_slots, cow_stat_heap_closed_slots.
  *
  * Who writes this memory after a fork: nobody.
  */
 
-/*
- * What GC.stat tells, where upstream's sums hold: a closed slot is none of the available ones.
- * The slot of an object in a sealed page that waits for its finalizer counts as a final one.
- */
+/* Gives the closed slots of a heap as GC.stat counts them: the slot of an object in a sealed page that waits
+ * for its finalizer is a final one and no closed one. */
 static size_t
 cow_stat_heap_closed_slots(const rb_heap_t *heap)
 {
@@ -30,6 +28,7 @@ cow_stat_heap_closed_slots(const rb_heap_t *heap)
     return closed;
 }
 
+/* Gives the closed slots of all heaps. */
 static size_t
 cow_stat_closed_slots(rb_objspace_t *objspace)
 {
@@ -41,13 +40,14 @@ cow_stat_closed_slots(rb_objspace_t *objspace)
     return sum;
 }
 
+/* Gives the available slots of all heaps: those that are not closed. */
 static size_t
 cow_stat_available_slots(rb_objspace_t *objspace)
 {
     return objspace_available_slots(objspace) - cow_stat_closed_slots(objspace);
 }
 
-/* X(key, value) of each. */
+/* X(key, value) for each key of GC.stat. */
 #define COW_STAT_KEYS(X) \
     X(seal_count, objspace->seal.count) \
     X(sealed_pages, cow_seal_total(objspace, pages)) \
@@ -60,11 +60,13 @@ cow_stat_available_slots(rb_objspace_t *objspace)
     X(metadata_bytes, cow_locate_metadata_bytes()) \
     X(denied_reservations, cow_locate_space.arenas.denied)
 
+/* X(key, value) for each key of GC.stat_heap. */
 #define COW_STAT_HEAP_KEYS(X) \
     X(sealed_pages, heap->seal.pages) \
     X(sealed_slots, heap->seal.slots) \
     X(closed_slots, cow_stat_heap_closed_slots(heap))
 
+/* What X may be: declares the key's symbol (of GC.stat, of GC.stat_heap), makes it, sets its value. */
 #define COW_STAT_SYM(key, value) gc_stat_sym_##key,
 #define COW_STAT_HEAP_SYM(key, value) gc_stat_heap_sym_##key,
 #define COW_STAT_NAME(key, value) S(key);

@@ -1,19 +1,19 @@
 /*
  * sweep: frees the dead objects of a page, a word of its bitmaps at a time.
  *
- * Job: dead = allocated and not marked. Of those, objects that own nothing are freed by arithmetic; the
- * others are visited by upstream's gc_sweep_plane.
+ * Job: dead = allocated and not marked. Dead objects that need no cleanup are freed by arithmetic on the
+ * bitmaps; upstream's gc_sweep_plane visits the others. sweep.h has the modes.
  *
  * Entry points: cow_sweep_page for an open page, cow_sweep_dead for a word of a sealed one,
  * cow_sweep_before_moves, cow_heap_empty_page.
  *
- * Who writes this memory after a fork: a sweep, the bitmaps of pages in which something died.
+ * Who writes this memory after a fork: a sweep writes the bitmaps of pages in which objects died.
  */
 
 static inline void gc_sweep_page(rb_objspace_t *objspace, rb_heap_t *heap, struct gc_sweep_context *ctx);
 
-/* Which of the +dead+ slots of a word were allocated without flags and are no objects yet. That
- * no barrier protects them must stay noted. */
+/* Gives those of the +dead+ slots of a word that were allocated without flags and hold no object yet. Their
+ * bit that says that no barrier protects them must stay set. */
 static inline bits_t
 cow_sweep_unused(const struct heap_page *page, int word, bits_t dead)
 {
@@ -29,26 +29,26 @@ cow_sweep_unused(const struct heap_page *page, int word, bits_t dead)
     return unused;
 }
 
-/* Forgets what is known of the slots of a word but those in +kept+; before they are
- * swept. What need not be written is not. */
+/* Clears, before the dead slots of a word are swept, what other bitmaps say of all its slots but those in
+ * +kept+. Writes only what differs. */
 static inline void
 cow_sweep_word(struct heap_page *page, int word, bits_t kept)
 {
-    bits_t *rows[] = { page->wb_unprotected_bits,
-                       cow_locate_page_bitmap(page, page->body, COW_BITMAP_AGE_LOW),
-                       cow_locate_page_bitmap(page, page->body, COW_BITMAP_AGE_HIGH) };
+    bits_t *bitmaps[] = { page->wb_unprotected_bits,
+                          cow_locate_page_bitmap(page, page->body, COW_BITMAP_AGE_LOW),
+                          cow_locate_page_bitmap(page, page->body, COW_BITMAP_AGE_HIGH) };
 
-    /* Leaves are old: where no old object dies their row is not read. */
-    if (rows[2][word] & ~kept) {
+    /* Leaves are old: where no old object dies, the bitmap of leaves is not read. */
+    if (bitmaps[2][word] & ~kept) {
         bits_t *leaves = cow_locate_page_bitmap(page, page->body, COW_BITMAP_LEAF);
         if (leaves[word] & ~kept) leaves[word] &= kept;
     }
-    for (int i = 0; i < numberof(rows); i++) {
-        if (rows[i][word] & ~kept) rows[i][word] &= kept;
+    for (int i = 0; i < numberof(bitmaps); i++) {
+        if (bitmaps[i][word] & ~kept) bitmaps[i][word] &= kept;
     }
 }
 
-/* Must the sweep look at all that has died, and not only at what owns something? */
+/* Must the sweep visit every dead object, and not only those that need a cleanup? */
 static inline bool
 cow_sweep_sees_all(rb_objspace_t *objspace)
 {
@@ -59,7 +59,7 @@ cow_sweep_sees_all(rb_objspace_t *objspace)
 #endif
 }
 
-/* Frees the +dead+ objects of a word of rows. Those that own nothing are not looked at. */
+/* Frees the +dead+ objects of a word of a page's bitmaps. Does not read those that need no cleanup. */
 static inline void
 cow_sweep_dead(rb_objspace_t *objspace, rb_heap_t *heap, int word, bits_t dead, struct gc_sweep_context *ctx)
 {
@@ -71,13 +71,13 @@ cow_sweep_dead(rb_objspace_t *objspace, rb_heap_t *heap, int word, bits_t dead, 
     ctx->freed_slots += cow_slot_map_count_word(dead & ~seen);
     if (seen) {
         gc_sweep_plane(objspace, heap, page->start + word * BITS_BITLENGTH * BASE_SLOT_SIZE, seen, ctx);
-        /* Of others, another Ractor may be setting it. */
+        /* Another Ractor may be setting the bits of other slots. */
         const bits_t freed = seen & page->cleanup_bits[word] & ~page->allocated_bits[word];
         if (freed) cow_slot_map_clear(&page->cleanup_bits[word], freed, rb_gc_multi_ractor_p());
     }
 }
 
-/* Moves a page with no living objects to the global empty pages. */
+/* Moves a page without objects from its heap to the list of empty pages. */
 static void
 cow_heap_empty_page(rb_objspace_t *objspace, rb_heap_t *heap, struct heap_page *page)
 {
@@ -96,9 +96,9 @@ cow_heap_empty_page(rb_objspace_t *objspace, rb_heap_t *heap, struct heap_page *
     objspace->empty_pages = page;
 }
 
-/* Before anything is moved. To free an object means to read others, in an extension's function,
- * too, and none of these may have gone elsewhere. Afterwards nobody reads an object but the one who
- * moves it, until all references are updated: so no page need be protected from being read. */
+/* Sweeps all pages before a compaction moves anything. To free an object may mean to read others, in an
+ * extension's function as well, and none of these may have moved. From then on until all references are
+ * updated only the mover reads an object that has moved: so no page must be protected against reads. */
 static void
 cow_sweep_before_moves(rb_objspace_t *objspace)
 {
@@ -111,12 +111,12 @@ cow_sweep_before_moves(rb_objspace_t *objspace)
 
             gc_sweep_page(objspace, heap, &ctx);
             heap->freed_before_moves += ctx.freed_slots;
-            page->flags.before_sweep = TRUE; /* again, for what will have moved away */
+            page->flags.before_sweep = TRUE; /* it is swept again for the objects that move away */
         }
     }
 }
 
-/* Sweeps the slots of a page, a word of its rows at a time. */
+/* Sweeps a page, a word of its bitmaps at a time. Counts in +ctx+. */
 static inline void
 cow_sweep_page(rb_objspace_t *objspace, rb_heap_t *heap, struct gc_sweep_context *ctx)
 {

@@ -1,24 +1,28 @@
 /*
- * symbol_names: takes the names of dead dynamic symbols out of the tables; included by symbol.c.
+ * symbol_names: takes the names of dead dynamic symbols out of the symbol tables; included by symbol.c.
+ *
+ * Job: see names.c, which calls it.
  *
  * Entry points: rb_sym_dynamic_names, rb_sym_settle_dynamic_names.
  *
- * Who writes this memory after a fork: nobody: it happens before the fork.
+ * Who writes this memory after a fork: nobody. It happens before the fork.
  */
 
-/* The names of dynamic symbols; nothing else of ours keeps them. */
+/* Gives the table of the names of dynamic symbols. No other table of the VM keeps these names alive. */
 VALUE
 rb_sym_dynamic_names(void)
 {
     return ruby_global_symbols.dsymbol_fstr_hash;
 }
 
+/* What settle_dynamic_name needs. */
 struct dynamic_names {
     bool (*live_p)(void *data, VALUE obj);
     void *data;
     rb_symbols_t *symbols;
 };
 
+/* Deletes one name of the table if its symbol is dead; else marks it. */
 static int
 settle_dynamic_name(st_data_t str, st_data_t val, st_data_t data)
 {
@@ -35,9 +39,9 @@ settle_dynamic_name(st_data_t str, st_data_t val, st_data_t data)
     return ST_CONTINUE;
 }
 
-/* Towards the end of a marking that has not gone by rb_sym_dynamic_names: of the
- * symbols of which +live_p+ does not say that they live takes the names out of the
- * tables, so that a symbol and its name die in one collection, and marks all others. */
+/* Called towards the end of a marking that did not mark the table of rb_sym_dynamic_names. Takes the names of
+ * symbols that are dead by +live_p+ out of the tables, so that a symbol and its name die in one collection,
+ * and marks all other names. */
 void
 rb_sym_settle_dynamic_names(bool (*live_p)(void *data, VALUE obj), void *data)
 {

@@ -1,40 +1,38 @@
 /*
  * walk: ObjectSpace's walks of the heap.
  *
- * Job: a walk lists the pages that there are and calls back with runs of allocated slots, page by page. Other
- * Ractors may allocate beside it, so it writes nothing.
+ * Job: a walk lists the pages of all heaps and calls back with runs of allocated slots, page by page. Other
+ * Ractors may allocate meanwhile, so it writes nothing.
  *
- * Entry points: cow_walk_heap, objspace_each_objects and objspace_each_pages (upstream's names),
- * cow_page_is_walked, cow_walks_postfork_child.
+ * Entry points: cow_walk_heap, rb_gc_impl_each_free_slots, objspace_each_objects and objspace_each_pages
+ * (upstream's names); cow_page_each_run, cow_page_is_walked, cow_walks_postfork_child.
  *
- * Who writes this memory after a fork: nobody.
+ * Who writes this memory after a fork: nobody. A child frees the walks of threads that it does not have.
  */
 
 static void gc_rest(rb_objspace_t *objspace);
 
-/*
- * A walk of the heap. Other Ractors may run beside it, take slots of the pages and fill them:
- * so it writes nothing there. While it goes on nothing is marked in steps or swept lazily,
- * what dies is made blank, and the page that it is at does not leave its heap (cow_page_is_walked).
- * A walk whose Fiber is never resumed holds that page and its own list, and no more.
- */
+/* A walk of the heap. Other Ractors may run meanwhile, claim slots of the pages and fill them, so the walk
+ * writes nothing there. As long as a walk exists, nothing is marked in steps or swept lazily, the header of
+ * an object that dies is emptied, and the page at which the walk is stays in its heap (cow_page_is_walked). A
+ * walk whose Fiber is never resumed holds that page and its own list, and nothing more. */
 struct cow_walk {
     struct cow_walk *next;
     rb_objspace_t *objspace;
-    const void *thread; /* whose walk it is: a child of another thread does not go on with it */
-    struct heap_page *page; /* that it is at */
+    const void *thread; /* that walks. A child that another thread has forked drops the walk. */
+    struct heap_page *page; /* at which the walk is */
 
-    each_obj_callback *each_obj_callback; /* with runs of slots; or NULL */
-    bool free; /* of free slots, and not of those that are taken */
-    each_page_callback *each_page_callback;
-    void *data;
+    each_obj_callback *each_obj_callback; /* called with runs of slots; or NULL */
+    bool free; /* with runs of free slots, not of allocated ones */
+    each_page_callback *each_page_callback; /* called with each page; or NULL */
+    void *data; /* the last argument of a callback */
 
-    size_t ends[HEAP_COUNT]; /* which of .pages are the last of each heap, and one more */
-    uintptr_t pages[]; /* where those began when the walk did */
+    size_t ends[HEAP_COUNT]; /* index in .pages behind the last page of each heap */
+    uintptr_t pages[]; /* .start of each page when the walk began */
 };
 
-/* Calls back with each run of taken slots, or of free ones: slots taken or freed meanwhile
- * may be among them or not. Another value than 0 ends it, and is given. */
+/* Calls back with each run of allocated slots of a page, or of free ones. Slots that are claimed or freed
+ * meanwhile may be among them or not. If the callback gives another value than 0, ends and gives that. */
 static int
 cow_page_each_run(const struct heap_page *page, bool free, each_obj_callback *callback, void *data)
 {
@@ -55,7 +53,7 @@ cow_page_each_run(const struct heap_page *page, bool free, each_obj_callback *ca
     return 0;
 }
 
-/* Gives NULL where there is no memory. */
+/* Begins a walk: lists all pages. Gives NULL if there is no memory. */
 static struct cow_walk *
 cow_walk_begin(rb_objspace_t *objspace)
 {
@@ -82,7 +80,7 @@ cow_walk_begin(rb_objspace_t *objspace)
     return walk;
 }
 
-/* Is a walk at this page? To be called under the VM lock. */
+/* Is a walk at this page? The caller has the VM lock. */
 static inline bool
 cow_page_is_walked(const rb_objspace_t *objspace, const struct heap_page *page)
 {
@@ -92,36 +90,38 @@ cow_page_is_walked(const rb_objspace_t *objspace, const struct heap_page *page)
     return walk != NULL;
 }
 
+/* Ends a walk; rb_ensure calls it. */
 static VALUE
 cow_walk_end(VALUE arg)
 {
-    struct cow_walk *walk = (struct cow_walk *)arg, **place = &walk->objspace->walks;
+    struct cow_walk *walk = (struct cow_walk *)arg, **link = &walk->objspace->walks;
     const unsigned int level = rb_gc_vm_lock();
 
-    while (*place != walk) place = &(*place)->next;
-    *place = walk->next;
+    while (*link != walk) link = &(*link)->next;
+    *link = walk->next;
     rb_gc_vm_unlock(level);
     free(walk);
     return Qnil;
 }
 
-/* In a child only the thread that forked goes on with what it did. */
+/* Drops, in a child, the walks of other threads than the one that forked: they do not exist in the child. */
 static void
 cow_walks_postfork_child(rb_objspace_t *objspace)
 {
-    struct cow_walk **place = &objspace->walks, *walk;
+    struct cow_walk **link = &objspace->walks, *walk;
 
-    while ((walk = *place) != NULL) {
+    while ((walk = *link) != NULL) {
         if (walk->thread == rb_gc_current_thread()) {
-            place = &walk->next;
+            link = &walk->next;
         }
         else {
-            *place = walk->next;
+            *link = walk->next;
             free(walk);
         }
     }
 }
 
+/* Makes the callbacks of a walk; rb_ensure calls it. */
 static VALUE
 cow_walk_go(VALUE arg)
 {
@@ -130,7 +130,7 @@ cow_walk_go(VALUE arg)
 
     for (size_t i = 0, n = 0; i < HEAP_COUNT; n = walk->ends[i++]) {
         for (; n < walk->ends[i]; n++) {
-            /* Meanwhile a fork may have given the pages another order, and pages may have gone. */
+            /* Since the walk began a fork may have reordered the pages, and pages may have been freed. */
             struct heap_page *page = walk->page = cow_locate_find_page(walk->pages[n]);
 
             if (page == NULL || page->heap != &heaps[i] || page->start != walk->pages[n]) continue;
@@ -143,7 +143,8 @@ cow_walk_go(VALUE arg)
     return Qnil;
 }
 
-/* With one of both callbacks. */
+/* Walks the heap with one of the two callbacks; the other is NULL. +free+ as in struct cow_walk. Raises
+ * NoMemoryError if there is no memory. */
 static void
 cow_walk_heap(rb_objspace_t *objspace, each_obj_callback *each_run, bool free, each_page_callback *each_page,
               void *data)
@@ -158,19 +159,21 @@ cow_walk_heap(rb_objspace_t *objspace, each_obj_callback *each_run, bool free, e
     rb_ensure(cow_walk_go, (VALUE)walk, cow_walk_end, (VALUE)walk);
 }
 
+/* Calls back with each run of free slots (rb_objspace_each_free_slots). */
 void
 rb_gc_impl_each_free_slots(void *objspace_ptr, each_obj_callback *callback, void *data)
 {
     cow_walk_heap(objspace_ptr, callback, true, NULL, data);
 }
 
-/* Upstream's entry points. +protected+ is for upstream's way: ours writes nothing. */
+/* Upstream's entry point. Ignores +protected+, which protects upstream's walk from a sweep. */
 static void
 objspace_each_objects(rb_objspace_t *objspace, each_obj_callback *callback, void *data, bool protected)
 {
     cow_walk_heap(objspace, callback, false, NULL, data);
 }
 
+/* Upstream's entry point; +protected+ likewise. */
 static void
 objspace_each_pages(rb_objspace_t *objspace, each_page_callback *callback, void *data, bool protected)
 {

@@ -1,5 +1,5 @@
 /*
- * Heap pages of plain malloc: cc -I../../gc test_alignoff.c -lcmocka
+ * Heap pages of malloc's memory: cc -I../../gc test_alignoff.c -lcmocka
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,16 +10,16 @@
 
 #include "alignoff.h"
 
-/* Every place that malloc can give in a heap page's length, every size of slots: each
- * slot but the hole finds the one header, which touches none of them. */
+/* For each address that malloc may give, and each slot size: every slot but the hole leads to the one page
+ * header, which lies in none of them. */
 static void
-test_every_place(void **state)
+test_every_address(void **state)
 {
     const uintptr_t base = (uintptr_t)1 << 30;
-    const size_t step = 2 * COW_WORD_SIZE;
+    const size_t alignment = 2 * COW_WORD_SIZE; /* malloc's */
 
-    for (uintptr_t page = base; page < base + COW_PAGE_SIZE; page += step) {
-        for (size_t size = COW_SLOT_SIZE; size <= COW_SLOT_SIZE * 16; size *= 2) {
+    for (uintptr_t page = base; page < base + COW_PAGE_SIZE; page += alignment) {
+        for (size_t size = COW_SLOT_SIZE; size <= COW_SLOT_SIZE * COW_LARGEST_STEP; size *= 2) {
             struct cow_alignoff_layout layout;
 
             assert_true(cow_alignoff_lay_out(page, size, &layout));
@@ -31,10 +31,14 @@ test_every_place(void **state)
                 uintptr_t address = layout.start + slot * size;
                 bool touches = address < layout.boundary + COW_WORD_SIZE && layout.boundary < address + size;
 
-                if (touches != (slot == layout.hole)) fail_msg("page +%zu, size %zu, slot %zu", (size_t)(page - base), size, slot);
+                if (touches != (slot == layout.hole)) {
+                    fail_msg("page +%zu, size %zu, slot %zu: expected hole %zu", (size_t)(page - base), size,
+                             slot, layout.hole);
+                }
                 if (slot == layout.hole) continue;
                 if (cow_alignoff_header(address, cow_alignoff_before(page, address)) != layout.boundary) {
-                    fail_msg("page +%zu, size %zu, slot %zu: another header", (size_t)(page - base), size, slot);
+                    fail_msg("page +%zu, size %zu, slot %zu: found another header", (size_t)(page - base),
+                             size, slot);
                 }
             }
         }
@@ -47,40 +51,43 @@ test_corners(void **state)
     const uintptr_t base = (uintptr_t)5 << HEAP_PAGE_ALIGN_LOG;
     struct cow_alignoff_layout layout;
 
-    /* at its boundary: the first slot is the hole, none carries the flag */
+    /* A page at its boundary: the first slot is the hole, and no object carries the flag. */
     assert_true(cow_alignoff_lay_out(base, COW_SLOT_SIZE, &layout));
     assert_int_equal(layout.hole, 0);
     assert_false(cow_alignoff_before(base, base + COW_SLOT_SIZE));
     assert_false(cow_alignoff_before(base, base + COW_PAGE_SIZE - 1));
-    /* just behind one: all carry it */
+    /* A page just behind a multiple: all objects carry it. */
     assert_true(cow_alignoff_lay_out(base + 16, COW_SLOT_SIZE, &layout));
     assert_int_equal(layout.boundary, base + COW_PAGE_SIZE);
     assert_true(cow_alignoff_before(base + 16, base + COW_PAGE_SIZE - 1));
     assert_int_equal(cow_alignoff_header(base + 16, true), base + COW_PAGE_SIZE);
-    /* an address that malloc does not give: the header would lie in two slots */
+    /* An address that malloc does not give: the page header would lie in two slots. */
     assert_false(cow_alignoff_lay_out(base - COW_SLOT_SIZE + COW_WORD_SIZE / 2, COW_SLOT_SIZE, &layout));
 }
 
 #ifndef WORDS_OF_ANOTHER_SIZE
+/* The page header in memory of malloc's, at as many addresses. */
+enum { ADDRESSES = 50 };
+
 static void
 test_header(void **state)
 {
-    static _Alignas(COW_ALIGNOFF_HEADER_ALIGN) char known[COW_ALIGNOFF_HEADER_ALIGN];
+    static _Alignas(COW_ALIGNOFF_HEADER_ALIGN) char descriptor[COW_ALIGNOFF_HEADER_ALIGN];
 
-    for (int i = 0; i < 50; i++) {
+    for (int i = 0; i < ADDRESSES; i++) {
         char *memory = malloc(COW_PAGE_SIZE);
 
         assert_non_null(memory);
-        for (size_t size = COW_SLOT_SIZE; size <= COW_SLOT_SIZE * 16; size *= 2) {
+        for (size_t size = COW_SLOT_SIZE; size <= COW_SLOT_SIZE * COW_LARGEST_STEP; size *= 2) {
             struct cow_alignoff_layout layout;
             uintptr_t first;
             void *found;
 
             memset(memory, 0xff, COW_PAGE_SIZE);
             assert_true(cow_alignoff_lay_out((uintptr_t)memory, size, &layout));
-            cow_alignoff_write_header(&layout, size, known);
+            cow_alignoff_write_header(&layout, size, descriptor);
             memcpy(&found, (void *)layout.boundary, sizeof(found));
-            assert_ptr_equal(found, known);
+            assert_ptr_equal(found, descriptor);
             if (layout.hole >= layout.slots) continue;
             memcpy(&first, (void *)(layout.start + layout.hole * size), sizeof(first));
             bool before = layout.start + layout.hole * size < layout.boundary;
@@ -95,7 +102,7 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_place),
+        cmocka_unit_test(test_every_address),
         cmocka_unit_test(test_corners),
 #ifndef WORDS_OF_ANOTHER_SIZE
         cmocka_unit_test(test_header),

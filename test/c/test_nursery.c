@@ -1,5 +1,5 @@
 /*
- * The nursery's policy, by tables: cc -I../../gc test_nursery.c -lcmocka
+ * The nursery's policy, by tables of cases: cc -I../../gc test_nursery.c -lcmocka
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,25 +11,26 @@
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
-/* For rows of tables: names the row that failed. */
-#define ASSERT_ROW(row, got, expected) do { \
-    size_t got_ = (got), expected_ = (expected); \
-    if (got_ != expected_) fail_msg("row %zu: " #got " is %zu, not %zu", (row), got_, expected_); \
+/* For a table of cases: names the case that failed. */
+#define ASSERT_CASE(number, found, expected) do { \
+    size_t found_ = (found), expected_ = (expected); \
+    if (found_ != expected_) \
+        fail_msg("case %zu, " #found ": expected %zu, found %zu", (number), expected_, found_); \
 } while (0)
 
-/* What a heap inherited, its first full collection yet to come. */
+/* What a heap inherited, before its first full collection. */
 #define INHERITED(objects, slots, floor) { objects, slots, floor, slots, 0, 0 }
 #define CHILD INHERITED(9000, 9000, 500)
 
 static void
 test_floor(void **state)
 {
-    static const struct { size_t least, inherited; double ratio; size_t floor; } rows[] = {
+    static const struct { size_t least, inherited; double ratio; size_t floor; } cases[] = {
         {     0,         0, 0.20,      0 },
         {     1,         0, 1.00,      1 },
         { 32768,         0, 0.20, 163840 },
         { 32768,    700000, 0.20, 163840 },
-        /* 64 slots for one: the inherited heap begins to count */
+        /* 2097152 = 64 * 32768: with more inherited slots the floor grows */
         { 32768,   2097152, 0.20, 163840 },
         { 32768,   2097152 + 64, 0.20, 163845 },
         { 32768,   4194304, 0.20, 327680 },
@@ -40,15 +41,18 @@ test_floor(void **state)
         { SIZE_MAX / 4,  0, 0.01, SIZE_MAX / 2 },
     };
 
-    for (size_t i = 0; i < LENGTH(rows); i++) {
-        ASSERT_ROW(i, cow_nursery_floor(rows[i].least, rows[i].inherited, rows[i].ratio), rows[i].floor);
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        ASSERT_CASE(i, cow_nursery_floor(cases[i].least, cases[i].inherited, cases[i].ratio), cases[i].floor);
     }
 }
 
 static void
 test_inherit(void **state)
 {
-    static const struct { size_t objects, slots, all, floor; struct cow_nursery_inheritance expected; } rows[] = {
+    static const struct {
+        size_t objects, slots, all, floor;
+        struct cow_nursery_inheritance expected;
+    } cases[] = {
         /* a parent no bigger than the floor: as if never forked */
         {    0,    0,      0, 1000, INHERITED(0, 0, 0) },
         {  900, 1000,   1000, 1000, INHERITED(0, 0, 0) },
@@ -56,7 +60,7 @@ test_inherit(void **state)
         {  900, 1000,   1001, 1000, INHERITED(900, 1000, 999) },
         /* a heap without pages inherits nothing */
         {    0,    0,  10000, 1000, INHERITED(0, 0, 0) },
-        /* shares of the floor */
+        /* a heap's share of the floor is its share of the slots, and an eighth at least */
         { 5000, 5000,  10000, 1000, INHERITED(5000, 5000, 500) },
         { 7000, 8000,  10000, 1000, INHERITED(7000, 8000, 800) },
         { 1250, 1250,  10000, 1000, INHERITED(1250, 1250, 125) },
@@ -68,12 +72,14 @@ test_inherit(void **state)
         {   10,   20,     30,    0, INHERITED(10, 20, 0) },
     };
 
-    for (size_t i = 0; i < LENGTH(rows); i++) {
-        struct cow_nursery_inheritance got = cow_nursery_inherit(rows[i].objects, rows[i].slots, rows[i].all, rows[i].floor);
-        ASSERT_ROW(i, got.objects, rows[i].expected.objects);
-        ASSERT_ROW(i, got.slots, rows[i].expected.slots);
-        ASSERT_ROW(i, got.floor, rows[i].expected.floor);
-        ASSERT_ROW(i, got.then, rows[i].expected.then);
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        struct cow_nursery_inheritance found =
+            cow_nursery_inherit(cases[i].objects, cases[i].slots, cases[i].all, cases[i].floor);
+
+        ASSERT_CASE(i, found.objects, cases[i].expected.objects);
+        ASSERT_CASE(i, found.slots, cases[i].expected.slots);
+        ASSERT_CASE(i, found.floor, cases[i].expected.floor);
+        ASSERT_CASE(i, found.at_last_full, cases[i].expected.at_last_full);
     }
 }
 
@@ -84,7 +90,7 @@ test_basis(void **state)
         struct cow_nursery_inheritance inherited;
         size_t total, own, basis;
         bool within_floor;
-    } rows[] = {
+    } cases[] = {
         /* never forked: upstream's rule */
         { INHERITED(0, 0, 0),     0,     0,     0, false },
         { INHERITED(0, 0, 0),     1,     1,     1, false },
@@ -106,85 +112,112 @@ test_basis(void **state)
         { CHILD,   400,     0,   400, true },
     };
 
-    for (size_t i = 0; i < LENGTH(rows); i++) {
-        ASSERT_ROW(i, cow_nursery_own(&rows[i].inherited, rows[i].total), rows[i].own);
-        ASSERT_ROW(i, cow_nursery_basis(&rows[i].inherited, rows[i].total), rows[i].basis);
-        ASSERT_ROW(i, cow_nursery_within_floor(&rows[i].inherited, rows[i].total), rows[i].within_floor);
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        ASSERT_CASE(i, cow_nursery_own(&cases[i].inherited, cases[i].total), cases[i].own);
+        ASSERT_CASE(i, cow_nursery_basis(&cases[i].inherited, cases[i].total), cases[i].basis);
+        ASSERT_CASE(i, cow_nursery_within_floor(&cases[i].inherited, cases[i].total), cases[i].within_floor);
     }
 }
 
 static void
 test_min_free(void **state)
 {
-    static const struct { struct cow_nursery_inheritance inherited; size_t total; double ratio; size_t free; } rows[] = {
+    static const struct {
+        struct cow_nursery_inheritance inherited;
+        size_t total;
+        double ratio;
+        size_t free;
+    } cases[] = {
         { CHILD,   9000, 0.20,    100 },
         { CHILD, 109000, 0.20,  20000 },
         { CHILD, 109000, 1.00, 100000 },
-        /* never none */
+        /* never 0 */
         { INHERITED(9000, 9000, 0),   9000, 0.20,      1 },
         { INHERITED(3, 3, 4),      3, 0.20,      1 },
         { INHERITED(0, 0, 0),      0, 0.20,      1 },
     };
 
-    for (size_t i = 0; i < LENGTH(rows); i++) {
-        ASSERT_ROW(i, cow_nursery_min_free(&rows[i].inherited, rows[i].total, rows[i].ratio), rows[i].free);
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        ASSERT_CASE(i, cow_nursery_min_free(&cases[i].inherited, cases[i].total, cases[i].ratio),
+                    cases[i].free);
     }
 }
 
-/* A child's heap is worth no more free slots than it will use. */
+/* A child's heap gets no more free slots than its demand. */
 static void
 test_demand(void **state)
 {
-    struct cow_nursery_inheritance never = INHERITED(0, 0, 0), child = { .floor = 10000, .slots = 1000000, .objects = 1000000, .allocated = 500 };
-    const size_t total = 1100000;
+    enum {
+        TOTAL = 1100000, INHERITED_SLOTS = 1000000, FLOOR = 10000,
+        BY_RATIO = (TOTAL - INHERITED_SLOTS) / 5, /* 0.2 of what the child has of its own */
+        MOST = 1024, /* slots that upstream puts aside */
+        MADE = 999400, /* objects between the second sweep below and the third */
+        DEMAND = 2 * MADE + 1
+    };
+    const struct cow_nursery_inheritance fresh = {
+        .floor = FLOOR, .slots = INHERITED_SLOTS, .objects = INHERITED_SLOTS, .allocated = 500
+    };
+    struct cow_nursery_inheritance never = INHERITED(0, 0, 0), child = fresh, full = fresh;
 
+    /* never forked: nothing is recorded, and upstream's rule holds */
     cow_nursery_swept(&never, 7);
     assert_int_equal(never.allocated + never.demand, 0);
-    assert_true(cow_nursery_pools(&never, 1023, 5000, 1024));
-    assert_false(cow_nursery_pools(&never, 1024, 1, 1024));
+    assert_true(cow_nursery_pools(&never, MOST - 1, 5000, MOST));
+    assert_false(cow_nursery_pools(&never, MOST, 1, MOST));
 
-    size_t by_ratio = cow_nursery_min_free(&child, total, 0.2);
-    assert_int_equal(by_ratio, 20000);
-    assert_true(cow_nursery_pools(&child, 0, 90, 1024));
+    /* no demand is known yet: the ratios */
+    assert_int_equal(cow_nursery_min_free(&child, TOTAL, 0.2), BY_RATIO);
+    assert_true(cow_nursery_pools(&child, 0, 90, MOST));
+    /* no object since the fork: a demand of 1 */
     cow_nursery_swept(&child, 500);
-    assert_int_equal(cow_nursery_min_free(&child, total, 0.2), 1);
-    assert_false(cow_nursery_pools(&child, 0, 2, 1024));
+    assert_int_equal(cow_nursery_min_free(&child, TOTAL, 0.2), 1);
+    assert_false(cow_nursery_pools(&child, 0, 2, MOST));
+    /* 100 objects: a demand of 2 * 100 + 1 */
     cow_nursery_swept(&child, 600);
-    assert_int_equal(cow_nursery_min_free(&child, total, 0.2), 201);
-    assert_true(cow_nursery_pools(&child, 0, 90, 1024));
-    assert_true(cow_nursery_pools(&child, 111, 90, 1024));
-    assert_false(cow_nursery_pools(&child, 112, 90, 1024));
-    cow_nursery_swept(&child, 1000000);
-    assert_int_equal(cow_nursery_min_free(&child, total, 0.2), by_ratio);
-    assert_true(cow_nursery_pools(&child, 1023, 5000, 1024));
-    assert_false(cow_nursery_pools(&child, 1024, 1, 1024));
-    cow_nursery_swept(&child, 1000000);
-    assert_int_equal(child.demand, 1998801 - 1998801 / 8);
-    /* the heap that a collection is made for is worth what the ratios say */
-    struct cow_nursery_inheritance full = { .floor = 10000, .slots = 1000000, .objects = 1000000, .allocated = 500 };
-    cow_nursery_ran_out(&full, total, 0.2);
+    assert_int_equal(cow_nursery_min_free(&child, TOTAL, 0.2), 201);
+    assert_true(cow_nursery_pools(&child, 0, 90, MOST));
+    assert_true(cow_nursery_pools(&child, 201 - 90, 90, MOST));
+    assert_false(cow_nursery_pools(&child, 201 - 90 + 1, 90, MOST));
+    /* more than the ratios say */
+    cow_nursery_swept(&child, 600 + MADE);
+    assert_int_equal(cow_nursery_min_free(&child, TOTAL, 0.2), BY_RATIO);
+    assert_true(cow_nursery_pools(&child, MOST - 1, 5000, MOST));
+    assert_false(cow_nursery_pools(&child, MOST, 1, MOST));
+    /* a sweep without new objects lowers it by an eighth */
+    cow_nursery_swept(&child, 600 + MADE);
+    assert_int_equal(child.demand, DEMAND - DEMAND / COW_NURSERY_DEMAND_FORGOTTEN);
+
+    /* the heap for which a collection is made gets what the ratios say */
+    cow_nursery_ran_out(&full, TOTAL, 0.2);
     cow_nursery_swept(&full, 555);
-    assert_int_equal(cow_nursery_min_free(&full, total, 0.2), by_ratio);
+    assert_int_equal(cow_nursery_min_free(&full, TOTAL, 0.2), BY_RATIO);
+    /* (7/8)^60 < 1/2000: the demand falls to a few slots */
     for (int i = 0; i < 60; i++) cow_nursery_swept(&full, 555);
-    assert_true(cow_nursery_min_free(&full, total, 0.2) < 100);
-    cow_nursery_ran_out(&never, total, 0.2);
+    assert_true(cow_nursery_min_free(&full, TOTAL, 0.2) < 100);
+    cow_nursery_ran_out(&never, TOTAL, 0.2);
     assert_int_equal(never.demand, 0);
-    cow_nursery_swept(&child, 999999); /* what other Ractors count may be lost */
-    assert_int_equal(cow_nursery_min_free(&child, total, 0.2), by_ratio);
+    /* counts that go backwards, as they may with several Ractors, are a great demand */
+    cow_nursery_swept(&child, 600 + MADE - 1);
+    assert_int_equal(cow_nursery_min_free(&child, TOTAL, 0.2), BY_RATIO);
 }
 
 /* Between two full collections the heaps grow by a share of what they inherited. */
 static void
 test_may_grow(void **state)
 {
-    static const struct { size_t total, grown; } rows[] = { { 9000, 0 }, { 9001, 1 }, { 20000, 11000 }, { 8999, 0 }, { 0, 0 } };
+    static const struct { size_t total, grown; } cases[] = {
+        { 9000, 0 }, { 9001, 1 }, { 20000, 11000 }, { 8999, 0 }, { 0, 0 }
+    };
     struct cow_nursery_inheritance inherited = INHERITED(8000, 9000, 500);
 
-    for (size_t i = 0; i < LENGTH(rows); i++) ASSERT_ROW(i, cow_nursery_grown(&inherited, rows[i].total), rows[i].grown);
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        ASSERT_CASE(i, cow_nursery_grown(&inherited, cases[i].total), cases[i].grown);
+    }
     cow_nursery_marked_fully(&inherited, 10000);
     assert_int_equal(cow_nursery_grown(&inherited, 10000), 0);
     assert_int_equal(cow_nursery_grown(&inherited, 10001), 1);
 
+    /* by less than a quarter of 4000 */
     assert_true(cow_nursery_may_grow(0, 4000));
     assert_true(cow_nursery_may_grow(999, 4000));
     assert_false(cow_nursery_may_grow(1000, 4000));
@@ -194,37 +227,41 @@ test_may_grow(void **state)
     assert_false(cow_nursery_may_grow(0, 3));
 }
 
-/* A heap within its floor grows until it has what it shall have at least, or its goal of
- * what the child keeps. */
+/* A heap within its floor grows until it has the free slots that it shall have at least, or by the goal's
+ * ratio of what the child keeps. */
 static void
 test_extension(void **state)
 {
-    static const struct { struct cow_nursery_inheritance inherited; size_t total, free, extension; } rows[] = {
+    static const struct {
+        struct cow_nursery_inheritance inherited;
+        size_t total, free, extension;
+    } cases[] = {
         { CHILD, 9000,   0, 100 },
         { CHILD, 9000,  99,   1 },
-        /* by one at least: it has asked for some */
+        /* by one at least, because it has no free page */
         { CHILD, 9000, 100,   1 },
         { CHILD, 9400, 400,   1 },
         { INHERITED(0, 0, 0),    0,   0,   1 },
-        /* 400 kept: two thirds of it are more than 100 */
+        /* 400 kept: 0.4 / (1 - 0.4), two thirds of it, are more than 100 */
         { CHILD, 9400,   0, 266 },
         { CHILD, 9480,  80, 186 },
         { CHILD, 9150,   0, 100 },
-        /* but not more than it is worth to have */
+        /* but not more than the demand */
         { { 9000, 9000, 500, 9000, 0, 200 }, 9400,   0, 200 },
         { { 9000, 9000, 500, 9000, 0,  60 }, 9400,   0,  60 },
     };
 
-    for (size_t i = 0; i < LENGTH(rows); i++) {
-        ASSERT_ROW(i, cow_nursery_extension(&rows[i].inherited, rows[i].total, rows[i].free, 0.20, 0.40), rows[i].extension);
-        /* without a goal, what it shall have at least */
-        size_t least = cow_nursery_min_free(&rows[i].inherited, rows[i].total, 0.20);
-        ASSERT_ROW(i, cow_nursery_extension(&rows[i].inherited, rows[i].total, rows[i].free, 0.20, 0.0),
-                   least > rows[i].free ? least - rows[i].free : 1);
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        ASSERT_CASE(i, cow_nursery_extension(&cases[i].inherited, cases[i].total, cases[i].free, 0.20, 0.40),
+                    cases[i].extension);
+        /* without a goal, the free slots that it shall have at least */
+        size_t least = cow_nursery_min_free(&cases[i].inherited, cases[i].total, 0.20);
+        ASSERT_CASE(i, cow_nursery_extension(&cases[i].inherited, cases[i].total, cases[i].free, 0.20, 0.0),
+                    least > cases[i].free ? least - cases[i].free : 1);
     }
 }
 
-/* A page of large slots is as dear as one of small ones, but only in a child. */
+/* In a child a page of large slots is charged like a page of the smallest ones. */
 static void
 test_charge(void **state)
 {
@@ -238,7 +275,7 @@ test_charge(void **state)
 static void
 test_survived(void **state)
 {
-    static const struct { size_t objects, survivors, expected, holes; } rows[] = {
+    static const struct { size_t objects, survivors, expected, vacancies; } cases[] = {
         { 900, 1000, 900, 100 },
         { 900,  900, 900, 100 },
         { 900,  899, 899, 101 },
@@ -247,12 +284,12 @@ test_survived(void **state)
         {   0,   10,   0, 1000 },
     };
 
-    for (size_t i = 0; i < LENGTH(rows); i++) {
-        struct cow_nursery_inheritance inherited = INHERITED(rows[i].objects, 1000, 50);
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        struct cow_nursery_inheritance inherited = INHERITED(cases[i].objects, 1000, 50);
 
-        cow_nursery_survived(&inherited, rows[i].survivors);
-        ASSERT_ROW(i, inherited.objects, rows[i].expected);
-        ASSERT_ROW(i, cow_nursery_vacancies(&inherited), rows[i].holes);
+        cow_nursery_survived(&inherited, cases[i].survivors);
+        ASSERT_CASE(i, inherited.objects, cases[i].expected);
+        ASSERT_CASE(i, cow_nursery_vacancies(&inherited), cases[i].vacancies);
     }
 }
 
@@ -264,20 +301,25 @@ test_survived(void **state)
 static void
 test_invariants(void **state)
 {
-    static const size_t sizes[] = { 0, 1, 2, 63, 64, 65, 408, 1638, 10000, 163839, 163840, 163841, 700000, 12000000 };
+    /* around a word's bits, slots of a page, and the floor of 32768 slots at a ratio of 0.2 */
+    static const size_t sizes[] = {
+        0, 1, 2, 63, 64, 65, 408, 1638, 10000, 163839, 163840, 163841, 700000, 12000000
+    };
 
     for (size_t s = 0; s < LENGTH(sizes); s++) {
         for (size_t o = 0; o <= s; o++) {
             for (size_t f = 0; f < LENGTH(sizes); f++) {
                 for (size_t t = 0; t < LENGTH(sizes); t++) {
                     size_t total = sizes[t];
-                    struct cow_nursery_inheritance inherited = cow_nursery_inherit(sizes[o], sizes[s], sizes[s] * 2, sizes[f]);
+                    struct cow_nursery_inheritance inherited =
+                        cow_nursery_inherit(sizes[o], sizes[s], sizes[s] * 2, sizes[f]);
 
                     for (size_t v = 0; v < LENGTH(sizes) && sizes[v] <= total; v++) {
                         size_t free = total - sizes[v];
 
                         cow_nursery_survived(&inherited, sizes[v]);
-                        size_t own = cow_nursery_own(&inherited, total), basis = cow_nursery_basis(&inherited, total);
+                        size_t own = cow_nursery_own(&inherited, total);
+                        size_t basis = cow_nursery_basis(&inherited, total);
 
                         assert_true(inherited.objects <= inherited.slots);
                         assert_true(free <= own);
@@ -292,28 +334,31 @@ test_invariants(void **state)
     }
 }
 
-/* As a child grows beyond what it inherited, its basis nears all its slots. */
+/* As a child grows beyond what it inherited, its basis approaches all its slots. */
 static void
 test_grown_child_nears_upstream(void **state)
 {
-    struct cow_nursery_inheritance inherited = cow_nursery_inherit(600000, 620000, 620000, 163840);
-    size_t before = cow_nursery_basis(&inherited, 620000);
+    enum { OBJECTS = 600000, SLOTS = 620000, FLOOR = 163840, GROWN = 64 };
+    struct cow_nursery_inheritance inherited = cow_nursery_inherit(OBJECTS, SLOTS, SLOTS, FLOOR);
+    size_t before = cow_nursery_basis(&inherited, SLOTS), last = 0;
 
-    assert_int_equal(before, 163840);
-    for (size_t total = 620000; total < 64 * 620000UL; total *= 2) {
+    assert_int_equal(before, FLOOR);
+    for (size_t total = SLOTS; total < (size_t)GROWN * SLOTS; total *= 2) {
         size_t basis = cow_nursery_basis(&inherited, total);
 
         assert_true(basis >= before);
         assert_true(total - basis <= inherited.objects);
         before = basis;
+        last = total;
     }
-    assert_true(before > 32 * 620000UL * 96 / 100);
+    assert_int_equal(last, (size_t)GROWN / 2 * SLOTS);
+    assert_int_equal(before, last - OBJECTS); /* 0.97 of all slots */
 }
 
 static void
 test_switch(void **state)
 {
-    static const struct { const char *text; bool good, on_if_on, on_if_off; } rows[] = {
+    static const struct { const char *text; bool good, on_if_on, on_if_off; } cases[] = {
         { NULL,  true,  true,  false },
         { "",    true,  true,  false },
         { "0",   true,  false, false },
@@ -327,13 +372,13 @@ test_switch(void **state)
         { "yes", false, true,  false },
     };
 
-    for (size_t i = 0; i < LENGTH(rows); i++) {
+    for (size_t i = 0; i < LENGTH(cases); i++) {
         bool on = true, off = false;
 
-        ASSERT_ROW(i, cow_setting_switch(rows[i].text, &on), rows[i].good);
-        ASSERT_ROW(i, cow_setting_switch(rows[i].text, &off), rows[i].good);
-        ASSERT_ROW(i, on, rows[i].on_if_on);
-        ASSERT_ROW(i, off, rows[i].on_if_off);
+        ASSERT_CASE(i, cow_setting_switch(cases[i].text, &on), cases[i].good);
+        ASSERT_CASE(i, cow_setting_switch(cases[i].text, &off), cases[i].good);
+        ASSERT_CASE(i, on, cases[i].on_if_on);
+        ASSERT_CASE(i, off, cases[i].on_if_off);
     }
 }
 
