@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * arena: the parts of arena.h that are not inlined: arenas are reserved, committed and released; heap pages
  * are allocated and freed.

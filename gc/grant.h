@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #ifndef COW_GRANT_H
 #define COW_GRANT_H
 

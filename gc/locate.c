@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * locate: the parts of locate.h that are not inlined: heap pages are allocated, freed, laid out and verified.
  */

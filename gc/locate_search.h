@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #ifndef COW_LOCATE_SEARCH_H
 #define COW_LOCATE_SEARCH_H
 

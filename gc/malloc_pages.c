@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * malloc_pages: the parts of malloc_pages.h that are not inlined.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * names: the names of dynamic symbols in a marking that makes all survivors old; included by gc.c.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * object: what the collector must know of an object's type, and of the process; included by gc.c.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * os: the parts of os.h that are not inlined: the calls of the system, and reservations.
  */

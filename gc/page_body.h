@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #ifndef COW_PAGE_BODY_H
 #define COW_PAGE_BODY_H
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * page_map: the parts of page_map.h that are not inlined: changes, statistics and verification.
  */

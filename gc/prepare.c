@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * prepare: prepares the heap before a fork, and in Process.warmup.
  *

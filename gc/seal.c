@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * seal: the mechanism of sealing: closes heap pages to allocation before a fork, and opens them again. seal.h
  * is the policy: it says when, and which pages.

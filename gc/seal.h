@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #ifndef COW_SEAL_H
 #define COW_SEAL_H
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * settings: reads CowRuby's environment variables (doc/settings.md) when the process starts. For a bad value
  * it warns and keeps the default.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #ifndef COW_STAT_H
 #define COW_STAT_H
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * sweep: frees the dead objects of a page, a word of its bitmaps at a time.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #ifndef COW_SWEEP_H
 #define COW_SWEEP_H
 

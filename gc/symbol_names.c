@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * symbol_names: takes the names of dead dynamic symbols out of the symbol tables; included by symbol.c.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * update_reference: updates one reference after compaction; included by gc.c.
  *

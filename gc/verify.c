@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * verify: recomputes what the collector records of slots, leaves, sealed pages and the nursery, and stops the
  * process at the first difference (check level 2, and GC.verify_internal_consistency). A message names the

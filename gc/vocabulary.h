@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #ifndef COW_VOCABULARY_H
 #define COW_VOCABULARY_H
 

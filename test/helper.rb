@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 # What the Ruby tests share. The tests run on the ruby under test; what must
 # stand in a process of its own (a fork, a stress run, other options) is a

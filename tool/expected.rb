@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 # What is expected of each suite: which tests fail on pristine CRuby as well, and how many
 # there are. Loaded by tool/check.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 # What the shell tools share. Sourced, not run.
 
 # say WORDS: a line of progress, on standard error, so that output stays clean.
@@ -10,7 +11,7 @@ die() { say "error: $*"; exit 1; }
 have() { command -v "$1" >/dev/null 2>&1; }
 
 # usage: the head of the script, for --help.
-usage() { sed -n '2,${/^#/!q; s/^# \{0,1\}//; p; }' "$top/tool/${0##*/}"; }
+usage() { sed -n '2,${/^#/!q; /SPDX-License/d; s/^# \{0,1\}//; p; }' "$top/tool/${0##*/}"; }
 
 # operand WHAT OPTION [OPERAND...]: the operand; dies if there is none.
 operand() {

@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 # How the output of each suite is read: which tests ran, and what became of each.
 # Loaded by tool/check.

@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 # Loaded by RUBYOPT into all processes of a measured server: says in its log how long the first
 # fork of each process took, from the call to its return in the parent. What the ruby does

@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 # Pitchfork: a monitor, a mold that has loaded the application, and workers
 # that are forked from the mold.

@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 # Puma in cluster mode.
 bind "tcp://127.0.0.1:#{ENV.fetch("PORT")}"

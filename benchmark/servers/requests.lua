@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: BSD-2-Clause
 -- wrk's script: plays a part of a list of requests, in its order, and stops
 -- after a fixed number of answers. Arguments: FILE FIRST COUNT.
 -- wrk keeps no cookies: sixteen sessions are carried on in turn, here.

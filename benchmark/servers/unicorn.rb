@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 # Unicorn, as it is set up in production: one master that loads the application
 # and forks.

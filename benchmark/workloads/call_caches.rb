@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 # Many methods whose call sites are all warm; a child collects once and calls
 # them all again.

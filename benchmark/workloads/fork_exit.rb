@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 # What a fork costs a big parent, and what a child costs that ends at once.
 require_relative "workload"

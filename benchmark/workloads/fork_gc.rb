@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 # One full collection in a fresh child of a parent of a given size.
 require_relative "workload"

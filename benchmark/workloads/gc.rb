@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 # Runs one of upstream's own programs as it is, where so many objects, of several
 # sizes, live already.

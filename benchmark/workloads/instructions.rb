@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 # What callgrind counts: a heap is made, then the same is done to it +times+ times. Two
 # runs that differ in +times+ differ by nothing else. It does not talk with the observer.

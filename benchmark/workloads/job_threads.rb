@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 # Processes of many threads that do jobs, forked from one parent.
 require_relative "crew"

@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 # A heap is made, and collected in full for a while.
 require_relative "workload"

@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 # A parent as it stands after boot: a mixture of strings, arrays, hashes and
 # objects, about 6,000 live slots a MB. Much of it has grown since it was made,

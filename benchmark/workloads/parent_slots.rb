@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 # A parent that forks once and then makes arrays of strings, which die a round later.
 require_relative "workload"

@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 # The server of the first paper's experiment (section 4.1): a dictionary in a
 # Hash, shared by processes that answer look-ups over TCP.

@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 # The second seed's program: long-lived strings, then floats that die at once. Its 0.5 + 0.7
 # is an immediate today; this sum is out of their range.

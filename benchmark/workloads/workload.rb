@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 # What the measured programs share. They run on the ruby under measurement,
 # so this file asks for little: any ruby from 2.7 on runs it.

@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 # What the tests of the benchmarks share. They run on any ruby from 3.1 on;
 # what they measure is COW_RUBY or RUBY, or else the ruby that runs them.

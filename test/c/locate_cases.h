@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The tests of all five locators. The file that includes this one has defined COW_LOCATE_BY.
  */

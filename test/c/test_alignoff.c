@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Heap pages of malloc's memory: cc -I../../gc test_alignoff.c -lcmocka
  */

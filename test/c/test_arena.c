@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Where heap pages come from: cc -I../../gc test_arena.c -lcmocka
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The nursery's policy, by tables of cases: cc -I../../gc test_nursery.c -lcmocka
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The page map of malloc's heap pages: cc -I../../gc test_page_map.c -lcmocka
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * When a heap is sealed, and which pages are: cc -I../../gc test_seal.c -lcmocka
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * How the text of a setting is read: cc -I../../gc test_setting.c -lcmocka
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Free slots, a word at a time, for slots of all sizes: cc -I../../gc test_slot_map.c -lcmocka
  */

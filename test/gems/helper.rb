@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 # What the tests of the gems share. tool/check-gems runs each file twice, on
 # pristine CRuby and on ours, with the gem in a directory of its own.

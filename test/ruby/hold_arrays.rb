@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 # Counts the arrays that can be held, in a list, until there is no memory. Prints the KB that are
 # mapped at first, and a dot for each thousand of arrays (test_address_space.rb, doc/arenas.md).

@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 # Objects of every class whose references compaction updates, each with a
 # question whose answer needs those references. test_moved.rb asks again when

@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 # Call caches survive a major GC, and what they point to outlives them:
 # doc/call-caches.md says why, here it is tried.

@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 # What Ractors that run at the same time share of the heap: its walks, its lists, its rows of bits.
 # How often each failed before patches 0500 and 0510 stands beside it (two cores; commit 2222f26).

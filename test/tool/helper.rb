@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 ENV["MT_NO_PLUGINS"] = "1" # of minitest, from whatever gems this ruby has
 require "minitest/autorun"

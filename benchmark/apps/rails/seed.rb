@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 # usage: ruby seed.rb   (environment: DATABASE, SECRET_KEY_BASE, RAILS_ENV)
 # Makes the tables and fills them: the same rows at every call.

@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 module CowBench
   # Extended by a class: +all+ are the classes below it, in the order in which they were defined.

@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 # A table of places that is kept in memory, as applications keep postal codes,
 # tax rates or translations. Entries work out their labels when first asked:

@@ -1,4 +1,5 @@
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
 # Shows and changes what the session holds.
 class VisitsController < ApplicationController
