@@ -8,27 +8,27 @@
  *
  *     default.c includes              after it has defined
  *     cow.h                           upstream's headers
- *     locate.c                        struct heap_page, complete
+ *     locate_bits.c                   struct heap_page, complete
  *     heap_page.h                     upstream's macros for bitmaps, which it replaces
- *     heap.h                          rb_objspace_t and the macro heaps
+ *     page_list.h                     rb_objspace_t and the macro heaps
  *     free_slot.h                     gc_report
- *     page_body.h, grant.h            the list of empty pages
- *     allocate.h, claim.h             (before newobj_init; before heap_next_free_page)
- *     walk.c                          each_obj_callback, each_page_callback
- *     duties.h, stat.h                (before the shutdown; before objspace_free_slots)
+ *     page_memory.h, page_grants.h    the list of empty pages
+ *     new_object.h, claim_slots.h     (before newobj_init; before heap_next_free_page)
+ *     heap_walk.c                     each_obj_callback, each_page_callback
+ *     exit_duties.h, gc_stat.h        (before the shutdown; before objspace_free_slots)
  *     sweep.c                         gc_sweep_plane
- *     growth.c, seal.c                heap_allocatable_slots_expand; sweep.c
- *     mark_order.h, mark.c            push_mark_stack_chunk; pop_mark_stack
+ *     heap_growth.c, seal.c           heap_allocatable_slots_expand; sweep.c
+ *     mark_push.h, mark.c             push_mark_stack_chunk; pop_mark_stack
  *     verify.c                        struct verify_internal_consistency_struct
- *     prepare.c, fork.c               garbage_collect; prepare.c
- *     settings.c                      get_envparam_size
+ *     prepare_heap.c, fork.c          garbage_collect; prepare_heap.c
+ *     environment.c                   get_envparam_size
  *
- * gc.c includes update_reference.c, names.c and object.c; symbol.c includes symbol_names.c; version.c
+ * gc.c includes update_reference.c, late_names.c and vm_hooks.c; symbol.c includes symbol_names.c; version.c
  * includes revision.h.
  *
- * The other headers need nothing of the interpreter, and test/c has unit tests of them: check, vocabulary,
- * os, setting, nursery, seal, sweep, mark_stack, arena, alignoff, page_map, malloc_pages, locate, slot_map,
- * poison.
+ * The other headers need nothing of the interpreter, and test/c has unit tests of them: assertion,
+ * vocabulary, os, setting_values, nursery_policy, seal_policy, sweep_modes, mark_stack, arena, alignoff,
+ * page_map, malloc_pages, locate_bits, slot_map, poison.
  *
  * COW_HEAP is defined from here on. Upstream's functions that this directory replaces stand in default.c
  * between #ifndef COW_HEAP and #endif, so that a patch need not remove them.
@@ -48,13 +48,13 @@ struct cow_walk;
 # define COW_HAS_MMAP 0
 #endif
 
-#include "setting.h"
-#include "nursery.h"
-#include "seal.h"
-#include "sweep.h"
+#include "setting_values.h"
+#include "nursery_policy.h"
+#include "seal_policy.h"
+#include "sweep_modes.h"
 #include "mark_stack.h"
 
-/* Settings of the process, in ruby_gc_params_t (settings.c reads them). */
+/* Settings of the process, in ruby_gc_params_t (environment.c reads them). */
 struct cow_settings {
     size_t nursery_least_slots; /* 0: the nursery is off */
     enum cow_seal_mode seal_mode;
@@ -69,7 +69,7 @@ struct cow_seal_page {
     unsigned short keep; /* the page is opened when fewer objects than this live in it */
     unsigned short sealed : 1;
     unsigned short remembering : 1; /* it stands in .remembering of its heap */
-    unsigned short has_duties : 1; /* an object in it has a duty, or may get one (duties.h) */
+    unsigned short has_duties : 1; /* an object in it has a duty, or may get one (exit_duties.h) */
 };
 
 /* What the seal records of a heap, in rb_heap_t; cow_verify_seal recomputes it. */

@@ -3,7 +3,7 @@
  * fork: what the collector does at a fork, in order.
  *
  *     cow_prefork            in the process that forks, before fork(2), without the VM lock:
- *         1. seal            prepares and seals the heap, if seal.h says that it pays
+ *         1. seal            prepares and seals the heap, if seal_policy.h says that it pays
  *         2. finalizers      of dead objects run here, so that they do not run in both processes
  *         3. mark stack      chunks that are not in use go back to the system
  *     cow_postfork_child     in the child, with the VM lock:
@@ -32,8 +32,8 @@ cow_seal_has_room(rb_objspace_t *objspace)
     return true;
 }
 
-/* Prepares and seals the heap before a fork if seal.h says that it is due, that it is paid for and that there
- * is memory for it. Without the VM lock. */
+/* Prepares and seals the heap before a fork if seal_policy.h says that it is due, that it is paid for and
+ * that there is memory for it. Without the VM lock. */
 static void
 cow_seal_before_fork(rb_objspace_t *objspace)
 {

@@ -27,7 +27,7 @@
 #include <string.h>
 #include <sys/types.h>
 #include <unistd.h>
-#include "check.h"
+#include "assertion.h"
 
 /* 0 on a system without mmap: every call fails there. */
 #ifndef COW_HAS_MMAP

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * seal: the mechanism of sealing: closes heap pages to allocation before a fork, and opens them again. seal.h
- * is the policy: it says when, and which pages.
+ * seal: the mechanism of sealing: closes heap pages to allocation before a fork, and opens them again.
+ * seal_policy.h is the policy: it says when, and which pages.
  *
  * Job: cow_seal_pages seals pages. After a full marking cow_seal_sweep cleans up the objects that have died
  * in them, and opens pages in which few live.

@@ -3,7 +3,7 @@
  * sweep: frees the dead objects of a page, a word of its bitmaps at a time.
  *
  * Job: dead = allocated and not marked. Dead objects that need no cleanup are freed by arithmetic on the
- * bitmaps; upstream's gc_sweep_plane visits the others. sweep.h has the modes.
+ * bitmaps; upstream's gc_sweep_plane visits the others. sweep_modes.h has the modes.
  *
  * Entry points: cow_sweep_page for an open page, cow_sweep_dead for a word of a sealed one,
  * cow_sweep_before_moves, cow_heap_empty_page.

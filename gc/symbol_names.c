@@ -2,7 +2,7 @@
 /*
  * symbol_names: takes the names of dead dynamic symbols out of the symbol tables; included by symbol.c.
  *
- * Job: see names.c, which calls it.
+ * Job: see late_names.c, which calls it.
  *
  * Entry points: rb_sym_dynamic_names, rb_sym_settle_dynamic_names.
  *

@@ -58,8 +58,8 @@ cow_verify_slot_map(struct heap_page *page)
     }
 }
 
-/* Checks the invariants of sealed pages (heap.h), as cow_seal_pages, cow_seal_sweep and gc_marks_finish leave
- * them. */
+/* Checks the invariants of sealed pages (page_list.h), as cow_seal_pages, cow_seal_sweep and gc_marks_finish
+ * leave them. */
 static void
 cow_verify_seal(rb_objspace_t *objspace)
 {
@@ -109,12 +109,12 @@ cow_verify_seal(rb_objspace_t *objspace)
     }
 }
 
-/* Checks what each heap has inherited (nursery.h). */
+/* Checks what each heap has inherited (nursery_policy.h). */
 static void
 cow_verify_nursery(rb_objspace_t *objspace)
 {
     for (int i = 0; i < HEAP_COUNT; i++) {
         if (!cow_nursery_consistent(&heaps[i].inherited, stderr))
-            rb_bug("heap %d, .inherited: expected the invariants of nursery.h, found the above", i);
+            rb_bug("heap %d, .inherited: expected the invariants of nursery_policy.h, found the above", i);
     }
 }

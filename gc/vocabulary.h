@@ -36,24 +36,24 @@
  * What a slot holds
  *     free         its bit in the bitmap of allocated slots is clear; what it contains is undefined
  *     allocated    that bit is set
- *     claimed      allocated by a Ractor that has not made an object there yet (claim.h)
+ *     claimed      allocated by a Ractor that has not made an object there yet (claim_slots.h)
  *     live         allocated, and its object survived the last marking
  *     leaf         an old object that refers to nothing that could die; marking does not read it (mark.c)
  *     cleanup      what must be done when an object dies, because it owns something outside its slot
  *     duty         a cleanup that can be seen outside the process; a child does it even for what it inherited
- *                  (duties.h)
+ *                  (exit_duties.h)
  *
  * Around a fork
- *     sealed       of a heap page: closed to allocation before a fork (seal.h); other pages are open
+ *     sealed       of a heap page: closed to allocation before a fork (seal_policy.h); other pages are open
  *     closed       of a slot: in a sealed page, and without an object. Nobody can use it.
- *     remembering  of a sealed page: a minor marking must look at some of its objects (heap.h)
+ *     remembering  of a sealed page: a minor marking must look at some of its objects (page_list.h)
  *     inherited    of an object, a slot or a page: it existed at the fork that made this process
- *     nursery      the free slots that a forked process keeps for objects of its own (nursery.h)
+ *     nursery      the free slots that a forked process keeps for objects of its own (nursery_policy.h)
  *     floor        the number of slots to which a child applies the free-slot ratios at least
  *     basis        the number of slots to which it applies them
  *     demand       the number of free slots that a heap of a child will use before it is swept next
  *     vacancy      an inherited slot without an inherited object
- *     granted      of a heap page: its heap may add it without asking whether it may grow (grant.h)
+ *     granted      of a heap page: its heap may add it without asking whether it may grow (page_grants.h)
  *     hook         the place in a patch where upstream's code calls gc/
  */
 
@@ -61,7 +61,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "check.h"
+#include "assertion.h"
 
 /* 14, 15 or 16: heap pages of 16, 32 or 64 KB. */
 #ifndef HEAP_PAGE_ALIGN_LOG

@@ -13,7 +13,7 @@
 /* In place of the collector's struct. */
 struct heap_page { uintptr_t body; size_t slot_size; int hole; char more[100]; };
 
-#include "locate.c"
+#include "locate_bits.c"
 
 enum {
     PAGES = 300,        /* the most pages at a time: several chunks of malloc's pages (COW_CHUNK_PAGES) */

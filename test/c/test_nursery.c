@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "nursery.h"
+#include "nursery_policy.h"
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "seal.h"
+#include "seal_policy.h"
 
 static void
 test_mode(void **state)
@@ -48,7 +48,7 @@ test_due(void **state)
 /* A heap of fewer objects is never due. */
 enum { LEAST = 1000 };
 
-/* The factor of the inequality (seal.h). */
+/* The factor of the inequality (seal_policy.h). */
 enum { FACTOR = COW_SEAL_GROWTH + 1 };
 
 /* A parent whose heap is prepared at each fork at which it may be. All sizes are in objects. */
@@ -63,7 +63,7 @@ struct parent {
 };
 
 /* Forks a parent whose heap has +live+ objects. A full marking has counted them if +exact+ is true; else a
- * minor one has counted +counted+ of them. Then the inequality of seal.h holds. */
+ * minor one has counted +counted+ of them. Then the inequality of seal_policy.h holds. */
 static void
 fork_of(struct parent *parent, size_t live, size_t counted, bool exact)
 {

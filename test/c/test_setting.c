@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "sweep.h"
+#include "sweep_modes.h"
 
 static void
 test_name(void **state)

@@ -5,7 +5,7 @@ require "etc"
 require "tmpdir"
 require_relative "../helper"
 
-# Where heap pages come from, and how their bits are found (gc/locate.h).
+# Where heap pages come from, and how their bits are found (gc/locate_bits.h).
 class TestLocate < Minitest::Test
   include CowTest
 

@@ -3,7 +3,7 @@
 
 require_relative "../helper"
 
-# A forked child sizes its free slots by what it has of its own (gc/nursery.h).
+# A forked child sizes its free slots by what it has of its own (gc/nursery_policy.h).
 class TestNursery < Minitest::Test
   include CowTest
 

@@ -3,7 +3,7 @@
 
 require_relative "../helper"
 
-# The heap is prepared and sealed before a fork (gc/seal.h, gc/seal.c).
+# The heap is prepared and sealed before a fork (gc/seal_policy.h, gc/seal.c).
 class TestSeal < Minitest::Test
   include CowTest
 

@@ -4,7 +4,7 @@
 require "tmpdir"
 require_relative "../helper"
 
-# What is done with heap pages in which nothing lives any more (gc/sweep.h, RUBY_GC_SWEEP).
+# What is done with heap pages in which nothing lives any more (gc/sweep_modes.h, RUBY_GC_SWEEP).
 class TestSweep < Minitest::Test
   include CowTest
 

@@ -70,7 +70,7 @@ class TestDocs < Minitest::Test
 
   def test_settings_are_all_described
     settings = text("doc/settings.md")
-    names = text("gc/settings.c").scan(/getenv\("(\w+)"\)/).flatten + text("gc/stat.h").scan(/^    X\((\w+),/).flatten +
+    names = text("gc/environment.c").scan(/getenv\("(\w+)"\)/).flatten + text("gc/gc_stat.h").scan(/^    X\((\w+),/).flatten +
             text("lib/cowruby/rehearsal.rb").scan(/ENV\["(\w+)"\]/).flatten
     assert_operator(names.size, :>, 10)
     assert_empty(names.uniq.reject { |name| settings.include?("`#{name}`") }, "not in doc/settings.md")

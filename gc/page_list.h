@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#ifndef COW_HEAP_H
-#define COW_HEAP_H
+#ifndef COW_PAGE_LIST_H
+#define COW_PAGE_LIST_H
 
 /*
- * heap: the pages of one slot size, their order, and the counts of their slots.
+ * page_list: the pages of one slot size, their order, and the counts of their slots.
  *
  * Job: sealed pages stand first in the list of pages, then open ones. A collection that concerns open pages
  * only begins at cow_heap_first_open_page. A minor marking also looks at sealed pages with remembered
@@ -151,4 +151,4 @@ cow_heap_live_slots(rb_objspace_t *objspace, rb_heap_t *heap)
     return cow_heap_allocated_objects(objspace, heap) - heap->total_freed_objects - heap->final_slots_count;
 }
 
-#endif /* COW_HEAP_H */
+#endif /* COW_PAGE_LIST_H */

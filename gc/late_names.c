@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * names: the names of dynamic symbols in a marking that makes all survivors old; included by gc.c.
+ * late_names: the names of dynamic symbols in a marking that makes all survivors old; included by gc.c.
  *
  * Job: a table keeps the name of a dynamic symbol alive until the symbol is freed, so a name dies one
  * collection after its symbol: in a page that is sealed by then. Such a marking therefore marks the table

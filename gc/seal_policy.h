@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#ifndef COW_SEAL_H
-#define COW_SEAL_H
+#ifndef COW_SEAL_POLICY_H
+#define COW_SEAL_POLICY_H
 
 /*
- * seal: the policy of sealing: whether a process prepares its heap before it forks, and which pages it closes
- * to allocation. seal.c is the mechanism: it seals and opens pages as this file says.
+ * seal_policy: the policy of sealing: whether a process prepares its heap before it forks, and which pages it
+ * closes to allocation. seal.c is the mechanism: it seals and opens pages as this file says.
  *
  * Job: parent and children share what the parent has made for as long as nobody writes there. Before the fork
  * a full collection marks all objects and makes them old, so that no child has to. Then their pages are
@@ -74,8 +74,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "check.h"
-#include "setting.h"
+#include "assertion.h"
+#include "setting_values.h"
 
 /* The values of RUBY_GC_SEAL, in ascending order of what they seal. */
 enum cow_seal_mode { COW_SEAL_OFF, COW_SEAL_WARMUP, COW_SEAL_AUTO };
@@ -138,7 +138,8 @@ static const char *const cow_seal_mode_names[] = { "off", "warmup", "auto" };
 # define COW_SEAL_ROOM_LEAST (4 * 1024 * 1024)
 #endif
 
-/* Reads RUBY_GC_SEAL into +mode+. Gives false, and leaves +mode+ alone, if +text+ is no value (setting.h). */
+/* Reads RUBY_GC_SEAL into +mode+. Gives false, and leaves +mode+ alone, if +text+ is no value
+ * (setting_values.h). */
 static inline bool
 cow_seal_mode_read(const char *text, enum cow_seal_mode *mode)
 {
@@ -354,4 +355,4 @@ cow_seal_opens(struct cow_seal_opening *opening, size_t live, size_t slots)
     return true;
 }
 
-#endif /* COW_SEAL_H */
+#endif /* COW_SEAL_POLICY_H */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * locate: the parts of locate.h that are not inlined: heap pages are allocated, freed, laid out and verified.
+ * locate_bits: the parts of locate_bits.h that are not inlined: heap pages are allocated, freed, laid out and
+ * verified.
  */
 
-#include "locate.h"
+#include "locate_bits.h"
 #include "os.c"
 #include "arena.c"
 #include "page_map.c"

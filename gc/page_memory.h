@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#ifndef COW_PAGE_BODY_H
-#define COW_PAGE_BODY_H
+#ifndef COW_PAGE_MEMORY_H
+#define COW_PAGE_MEMORY_H
 
 /*
- * page_body: the memory of a heap page, and where its bitmaps stand.
+ * page_memory: the memory of a heap page, and where its bitmaps stand.
  *
  * Job: heap_page_body_allocate and heap_page_body_free, which replace upstream's, get the memory from the
- * locator (locate.h). A page is laid out when a heap takes it.
+ * locator (locate_bits.h). A page is laid out when a heap takes it.
  *
  * Entry points: heap_page_body_allocate and heap_page_body_free (upstream's names), cow_page_find_bitmaps,
  * cow_page_lay_out.
@@ -62,4 +62,4 @@ cow_page_lay_out(struct heap_page *page, int slots)
     return slots;
 }
 
-#endif /* COW_PAGE_BODY_H */
+#endif /* COW_PAGE_MEMORY_H */

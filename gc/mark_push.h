@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#ifndef COW_MARK_ORDER_H
-#define COW_MARK_ORDER_H
+#ifndef COW_MARK_PUSH_H
+#define COW_MARK_PUSH_H
 
 /*
- * mark_order: pushing on the mark stack, and the check when an object is popped.
+ * mark_push: pushing on the mark stack, and the check when an object is popped.
  *
  * Entry points: push_mark_stack, which replaces upstream's and reads no object; cow_mark_stack_check, when
  * the object is about to be read anyway; cow_mark_stack_trim_cache.
@@ -50,4 +50,4 @@ cow_mark_stack_check(VALUE obj)
            "mark_stack: expected an object, found another value (see above)");
 }
 
-#endif /* COW_MARK_ORDER_H */
+#endif /* COW_MARK_PUSH_H */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#ifndef COW_GRANT_H
-#define COW_GRANT_H
+#ifndef COW_PAGE_GRANTS_H
+#define COW_PAGE_GRANTS_H
 
 /*
- * grant: pages that a heap may add in one step.
+ * page_grants: pages that a heap may add in one step.
  *
  * Job: upstream's smallest step is one page of 64 KB. A heap that may add a page of 16 KB is granted three
  * more, which make 64 KB together: with a smaller step heaps would end smaller and be collected more often.
@@ -32,4 +32,4 @@ cow_heap_granted_slots(const rb_heap_t *heap)
     return cow_heap_page_granted(heap) ? heap->granted_pages * (HEAP_PAGE_SIZE / heap->slot_size) : 0;
 }
 
-#endif /* COW_GRANT_H */
+#endif /* COW_PAGE_GRANTS_H */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#ifndef COW_CHECK_H
-#define COW_CHECK_H
+#ifndef COW_ASSERTION_H
+#define COW_ASSERTION_H
 
 /*
- * check: COW_ASSERT, by which a function states what its caller must have ensured.
+ * assertion: COW_ASSERT, by which a function states what its caller must have ensured.
  *
  * In the tree it is RUBY_ASSERT: builds with CRuby's assertions (make debug) check it, and in other builds it
  * is no code. The unit tests in test/c always check it.
@@ -18,4 +18,4 @@
 # define COW_ASSERT(condition) assert(condition)
 #endif
 
-#endif /* COW_CHECK_H */
+#endif /* COW_ASSERTION_H */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#ifndef COW_SWEEP_H
-#define COW_SWEEP_H
+#ifndef COW_SWEEP_MODES_H
+#define COW_SWEEP_MODES_H
 
 /*
- * sweep: how dead objects and empty heap pages are swept: the choices that the second seed compared. sweep.c
- * is the mechanism.
+ * sweep_modes: how dead objects and empty heap pages are swept: the choices that the second seed compared.
+ * sweep.c is the mechanism.
  *
  *     proposed      dead objects that need no cleanup are freed without being read (slot_map.h); an empty
  *                   page is kept and used again. The default.
@@ -21,7 +21,7 @@
  * whole OS pages of an arena (alignoff, large OS pages) discard keeps them.
  */
 
-#include "setting.h"
+#include "setting_values.h"
 
 /* The values of RUBY_GC_SWEEP. */
 enum cow_sweep_mode { COW_SWEEP_PROPOSED, COW_SWEEP_DISCARD, COW_SWEEP_NORMAL };
@@ -29,7 +29,7 @@ enum cow_sweep_mode { COW_SWEEP_PROPOSED, COW_SWEEP_DISCARD, COW_SWEEP_NORMAL };
 static const char *const cow_sweep_mode_names[] = { "proposed", "discard", "normalsweep" };
 
 /* Reads RUBY_GC_SWEEP into +mode+. Gives false, and leaves +mode+ alone, if +text+ is no value
- * (setting.h). */
+ * (setting_values.h). */
 static inline bool
 cow_sweep_mode_read(const char *text, enum cow_sweep_mode *mode)
 {

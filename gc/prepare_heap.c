@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * prepare: prepares the heap before a fork, and in Process.warmup.
+ * prepare_heap: prepares the heap before a fork, and in Process.warmup.
  *
  * Job: before a fork makes one full collection; in Process.warmup, full collections until few objects die in
  * one. All survivors become old. Then the pages are sealed. Finalizers run between collections, without the

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#ifndef COW_LOCATE_H
-#define COW_LOCATE_H
+#ifndef COW_LOCATE_BITS_H
+#define COW_LOCATE_BITS_H
 
 /*
- * locate: where a bit is found: from an object's address to its heap page, its slot and its bits.
+ * locate_bits: where a bit is found: from an object's address to its heap page, its slot and its bits.
  *
  * There is one interface to five locators; a build has one of them (--with-mark-locator). Two ship:
  *
@@ -15,8 +15,8 @@
  *
  * Three are there for comparison with them:
  *
- *     binary    by a binary search over all heap pages, as in figure 4 of the paper (locate_search.h)
- *     linear    by looking at one heap page after the other, as in its figure 3 (locate_search.h)
+ *     binary    by a binary search over all heap pages, as in figure 4 of the paper (locate_by_search.h)
+ *     linear    by looking at one heap page after the other, as in its figure 3 (locate_by_search.h)
  *     header    as arena, but the mark bit stands in the object, as before bitmap marking. It is gathered
  *               into the page's bitmap where that is read as a whole.
  *
@@ -25,7 +25,7 @@
  *
  * Entry points: cow_locate_page, cow_locate_bitmap, cow_locate_slot and cow_object_bits for an object;
  * cow_locate_find_page for any address; cow_bit_test, cow_bit_set, cow_bit_clear and cow_bit_assign;
- * cow_object_marked, cow_object_mark, cow_object_unmark, cow_mark_if_unmarked. In locate.c:
+ * cow_object_marked, cow_object_mark, cow_object_unmark, cow_mark_if_unmarked. In locate_bits.c:
  * cow_locate_alloc_page and cow_locate_free_page, cow_locate_decommit_page, cow_clear_all_marks,
  * cow_locate_consistent.
  *
@@ -75,7 +75,7 @@
 #define COW_LOCATE_FLAG COW_ALIGNOFF_FLAG
 
 #if COW_LOCATE_SEARCHES
-# include "locate_search.h"
+# include "locate_by_search.h"
 #endif
 
 /*
@@ -346,4 +346,4 @@ cow_object_unmark(uintptr_t object)
     cow_bit_clear(&bits, COW_BITMAP_MARK);
 }
 
-#endif /* COW_LOCATE_H */
+#endif /* COW_LOCATE_BITS_H */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * walk: ObjectSpace's walks of the heap.
+ * heap_walk: ObjectSpace's walks of the heap.
  *
  * Job: a walk lists the pages of all heaps and calls back with runs of allocated slots, page by page. Other
  * Ractors may allocate meanwhile, so it writes nothing.

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#ifndef COW_DUTIES_H
-#define COW_DUTIES_H
+#ifndef COW_EXIT_DUTIES_H
+#define COW_EXIT_DUTIES_H
 
 /*
- * duties: which inherited objects a child finalizes when it ends.
+ * exit_duties: which inherited objects a child finalizes when it ends.
  *
  * Job: a child that ends leaves the memory of inherited objects to the system. What can be seen outside the
  * process it does as any process: it writes a file's buffer and calls an extension's free function. An object
@@ -70,4 +70,4 @@ cow_page_next_cleanup(const struct heap_page *page, VALUE *word, VALUE obj)
     return 0;
 }
 
-#endif /* COW_DUTIES_H */
+#endif /* COW_EXIT_DUTIES_H */

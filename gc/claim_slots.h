@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#ifndef COW_CLAIM_H
-#define COW_CLAIM_H
+#ifndef COW_CLAIM_SLOTS_H
+#define COW_CLAIM_SLOTS_H
 
 /*
- * claim: how a Ractor claims slots to allocate from.
+ * claim_slots: how a Ractor claims slots to allocate from.
  *
  * Job: a Ractor claims all free slots of one word of a page's bitmap at once. The claim empties their headers
  * and then sets their bits in the bitmap of allocated slots. The Ractor makes objects in them without a lock;
@@ -60,4 +60,4 @@ cow_cache_leave_page(rb_ractor_newobj_heap_cache_t *heap_cache)
     if (page) page->free_slots = cow_page_count_free(page);
 }
 
-#endif /* COW_CLAIM_H */
+#endif /* COW_CLAIM_SLOTS_H */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#ifndef COW_SETTING_H
-#define COW_SETTING_H
+#ifndef COW_SETTING_VALUES_H
+#define COW_SETTING_VALUES_H
 
 /*
- * setting: how the text of a setting is read, from the environment or from Ruby.
+ * setting_values: how the text of a setting is read, from the environment or from Ruby.
  *
  * A text that is NULL or empty stands for the default. For an invalid text a function gives false and leaves
  * the setting as it was; the caller warns.
@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
-#include "check.h"
+#include "assertion.h"
 
 /* Reads one of +count+ names. Writes its index to +index+, or nothing if the text stands for the default. */
 static inline bool
@@ -43,4 +43,4 @@ cow_setting_switch(const char *text, bool *on)
     return true;
 }
 
-#endif /* COW_SETTING_H */
+#endif /* COW_SETTING_VALUES_H */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#ifndef COW_ALLOCATE_H
-#define COW_ALLOCATE_H
+#ifndef COW_NEW_OBJECT_H
+#define COW_NEW_OBJECT_H
 
 /*
- * allocate: records of a new object whether it needs a cleanup.
+ * new_object: records of a new object whether it needs a cleanup.
  *
  * Job: an object that owns something outside its slot has its cleanup bit set before it owns it. The sweep
  * frees all other dead objects without reading them.
@@ -40,4 +40,4 @@ cow_newobj_plain_p(VALUE flags)
     return plain >> ((flags & RUBY_T_MASK) | (flags & FL_USER1) >> (FL_USHIFT + 1 - 5)) & 1;
 }
 
-#endif /* COW_ALLOCATE_H */
+#endif /* COW_NEW_OBJECT_H */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#ifndef COW_NURSERY_H
-#define COW_NURSERY_H
+#ifndef COW_NURSERY_POLICY_H
+#define COW_NURSERY_POLICY_H
 
 /*
- * nursery: how many free slots a forked child keeps for objects of its own.
+ * nursery_policy: how many free slots a forked child keeps for objects of its own.
  *
  * Job: CRuby keeps the free slots of a heap between ratios of ALL its slots
  * (RUBY_GC_HEAP_FREE_SLOTS_MIN_RATIO, _GOAL_RATIO, _MAX_RATIO). So a child of a big parent takes up tens of
@@ -57,8 +57,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include "check.h"
-#include "setting.h"
+#include "assertion.h"
+#include "setting_values.h"
 
 /* Free slots of all heaps together that a child has after a collection. 49,152 in place of 32,768 saved a
  * Rails worker a third of its collections for 1.5 % more memory (0b848c3, before there was a demand). 12,288
@@ -90,8 +90,8 @@
 #endif
 
 /* A heap's floor is at least the floor of all heaps divided by this. Chosen, not measured. */
-#ifndef COW_NURSERY_HEAP_SHARES
-# define COW_NURSERY_HEAP_SHARES 8
+#ifndef COW_NURSERY_POLICY_HEAP_SHARES
+# define COW_NURSERY_POLICY_HEAP_SHARES 8
 #endif
 
 /*
@@ -133,7 +133,7 @@ cow_nursery_inherit(size_t objects, size_t slots, size_t all_slots, size_t floor
     if (all_slots <= floor || slots == 0) return inherited;
 
     size_t share = (size_t)(floor * ((double)slots / (double)all_slots));
-    size_t least = floor / COW_NURSERY_HEAP_SHARES;
+    size_t least = floor / COW_NURSERY_POLICY_HEAP_SHARES;
 
     inherited.objects = objects < slots ? objects : slots;
     inherited.slots = slots;
@@ -316,4 +316,4 @@ cow_nursery_consistent(const struct cow_nursery_inheritance *inherited, FILE *ou
     return true;
 }
 
-#endif /* COW_NURSERY_H */
+#endif /* COW_NURSERY_POLICY_H */

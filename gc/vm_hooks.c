@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * object: what the collector must know of an object's type, and of the process; included by gc.c.
+ * vm_hooks: what the collector must know of an object's type, and of the process; included by gc.c.
  *
  * Job: says whether an object owns anything outside its slot: if it does not, the sweep frees it without
  * reading it. Holds the entry points of the collector that need the VM's own headers.

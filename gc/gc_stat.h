@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#ifndef COW_STAT_H
-#define COW_STAT_H
+#ifndef COW_GC_STAT_H
+#define COW_GC_STAT_H
 
 /*
- * stat: CowRuby's keys of GC.stat and GC.stat_heap.
+ * gc_stat: CowRuby's keys of GC.stat and GC.stat_heap.
  *
  * Job: computes their values. A closed slot is none of the available ones, so that upstream's sums hold
  * (available = live + free + final). doc/settings.md says what each key means.
@@ -73,4 +73,4 @@ cow_stat_available_slots(rb_objspace_t *objspace)
 #define COW_STAT_NAME(key, value) S(key);
 #define COW_STAT_SET(key, value) SET(key, value);
 
-#endif /* COW_STAT_H */
+#endif /* COW_GC_STAT_H */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * settings: reads CowRuby's environment variables (doc/settings.md) when the process starts. For a bad value
- * it warns and keeps the default.
+ * environment: reads CowRuby's environment variables (doc/settings.md) when the process starts. For a bad
+ * value it warns and keeps the default.
  *
  * Entry point: cow_read_settings.
  *

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#ifndef COW_LOCATE_SEARCH_H
-#define COW_LOCATE_SEARCH_H
+#ifndef COW_LOCATE_BY_SEARCH_H
+#define COW_LOCATE_BY_SEARCH_H
 
 /*
- * locate_search: finds a heap page by a search through all of them. Only the locators "linear" and "binary"
- * (the paper's figures 3 and 4) have it, for comparison with the locators that ship.
+ * locate_by_search: finds a heap page by a search through all of them. Only the locators "linear" and
+ * "binary" (the paper's figures 3 and 4) have it, for comparison with the locators that ship.
  *
  * Algorithm: the pages stand in a table in the order of their addresses. A Ractor searches the table without
  * a lock while another, with the VM lock, may change it. So a seqlock guards the table: .changes is odd
@@ -182,4 +182,4 @@ cow_search_consistent(const struct cow_search_space *space, FILE *out)
     return true;
 }
 
-#endif /* COW_LOCATE_SEARCH_H */
+#endif /* COW_LOCATE_BY_SEARCH_H */

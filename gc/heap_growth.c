@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * growth: by how much the heaps may grow.
+ * heap_growth: by how much the heaps may grow.
  *
- * Job: applies the rules of nursery.h and seal.h to the heaps of this process.
+ * Job: applies the rules of nursery_policy.h and seal_policy.h to the heaps of this process.
  *
  * Entry points: cow_heap_min_free_slots, cow_heaps_may_grow, cow_heap_allowance_reset,
  * cow_nursery_floor_slots.
@@ -26,8 +26,9 @@ cow_heap_min_free_slots(rb_objspace_t *objspace, rb_heap_t *heap)
     return (size_t)(MAX(heap->total_slots, init_slots) * gc_params.heap_free_slots_min_ratio);
 }
 
-/* May the heaps grow without a full collection first? Only by a share of what they inherited (nursery.h), and
- * not where the seal allows no growth (cow_seal_room_to_grow), as in a roomy parent. */
+/* May the heaps grow without a full collection first? Only by a share of what they inherited
+ * (nursery_policy.h), and not where the seal allows no growth (cow_seal_room_to_grow), as in a roomy parent.
+ * */
 static bool
 cow_heaps_may_grow(rb_objspace_t *objspace)
 {
