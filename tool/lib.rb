@@ -15,7 +15,7 @@ def clock = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
 # Prints the comment at the head of the tool that runs, for --help.
 def usage
-  lines = File.readlines($PROGRAM_NAME, chomp: true).drop_while { |line| !line.match?(/\A# (?!frozen)/) }
+  lines = File.readlines($PROGRAM_NAME, chomp: true).drop_while { |line| !line.match?(/\A# (?!frozen|SPDX)/) }
   puts lines.take_while { |line| line.start_with?("#") }.map { |line| line.sub(/\A# ?/, "") }
 end
 

@@ -11,6 +11,11 @@ class TestLint < Minitest::Test
   def setup
     super
     FileUtils.rm_f("#{@top}/tool/lint-text.exempt")
+    require_licence(false)
+  end
+
+  def require_licence(required)
+    write("tool/lint-text", read("tool/lint-text").sub(/^REQUIRE_SPDX = .*/, "REQUIRE_SPDX = #{required}"))
   end
 
   # [faults, notes] of tool/lint-text.
@@ -61,10 +66,9 @@ class TestLint < Minitest::Test
   def test_the_licence_is_asked_for_where_that_is_switched_on
     write("gc/a.h", "int a;\n")
     write("gc/b.h", "/* SPDX-License-Identifier: BSD-2-Clause */\n")
-    switched = read("tool/lint-text").sub(/^REQUIRE_SPDX = .*/, "REQUIRE_SPDX = true")
-    write("tool/lint-text", switched)
+    require_licence(true)
     assert_equal ["gc/a.h:1: spdx: no line SPDX-License-Identifier"], lint("gc/a.h", "gc/b.h").first
-    write("tool/lint-text", switched.sub(/^REQUIRE_SPDX = .*/, "REQUIRE_SPDX = false"))
+    require_licence(false)
     assert_empty lint("gc/a.h", "gc/b.h").first
   end
 
