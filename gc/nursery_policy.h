@@ -90,8 +90,8 @@
 #endif
 
 /* A heap's floor is at least the floor of all heaps divided by this. Chosen, not measured. */
-#ifndef COW_NURSERY_POLICY_HEAP_SHARES
-# define COW_NURSERY_POLICY_HEAP_SHARES 8
+#ifndef COW_NURSERY_HEAP_SHARES
+# define COW_NURSERY_HEAP_SHARES 8
 #endif
 
 /*
@@ -133,7 +133,7 @@ cow_nursery_inherit(size_t objects, size_t slots, size_t all_slots, size_t floor
     if (all_slots <= floor || slots == 0) return inherited;
 
     size_t share = (size_t)(floor * ((double)slots / (double)all_slots));
-    size_t least = floor / COW_NURSERY_POLICY_HEAP_SHARES;
+    size_t least = floor / COW_NURSERY_HEAP_SHARES;
 
     inherited.objects = objects < slots ? objects : slots;
     inherited.slots = slots;

@@ -51,7 +51,7 @@ cow_os_random_bits(uint64_t *bits)
 
 /* Gives zeroed memory of malloc's; NULL if there is none. */
 static void *
-cow_os_allocate(size_t size)
+cow_os_allocate_zeroed(size_t size)
 {
     return calloc(1, size);
 }
@@ -66,7 +66,7 @@ cow_os_page_size(void)
 #if COW_HAS_MMAP
 static const struct cow_os_calls cow_os_system = {
     mmap, munmap, mprotect, madvise, cow_os_address_limit, cow_os_random_bits, cow_os_page_size,
-    cow_os_allocate, free
+    malloc, cow_os_allocate_zeroed, free
 };
 #else
 static void *
@@ -92,7 +92,7 @@ cow_os_no_change(void *address, size_t size, int what)
 
 static const struct cow_os_calls cow_os_system = {
     cow_os_no_map, cow_os_no_unmap, cow_os_no_change, cow_os_no_change, cow_os_address_limit, NULL,
-    cow_os_page_size, cow_os_allocate, free
+    cow_os_page_size, malloc, cow_os_allocate_zeroed, free
 };
 #endif
 
@@ -180,7 +180,7 @@ static void *
 cow_os_reserve(const struct cow_os_span *spans, int count, size_t alignment)
 {
     COW_ASSERT(count > 0 && alignment > 0 && (alignment & (alignment - 1)) == 0);
-    char *top = cow_os_vacant((size_t)sysconf(_SC_PAGESIZE)), *address;
+    char *top = cow_os_vacant(cow_os->page_size()), *address;
 
     if (top == NULL) return NULL;
     if ((address = cow_os_reserve_random(spans, count, alignment, top)) || errno == ENOMEM) return address;

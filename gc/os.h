@@ -80,7 +80,9 @@ struct cow_os_calls {
     int (*limit)(struct rlimit *limit);
     bool (*random)(uint64_t *bits); /* NULL, or false: the system chooses the address */
     size_t (*page_size)(void);
-    void *(*allocate)(size_t size); /* zeroed memory of malloc's, for pages outside arenas */
+    /* malloc's memory, for heap pages outside arenas and what is known of them. */
+    void *(*allocate)(size_t size);
+    void *(*allocate_zeroed)(size_t size);
     void (*deallocate)(void *memory);
 };
 

@@ -56,6 +56,19 @@ cow_closed_slots(rb_objspace_t *objspace)
     return cow_seal_total(objspace, slots) - cow_seal_total(objspace, live);
 }
 
+/* Gives the number of live objects of a page whose objects are all uncollectible, when marking is done. */
+static size_t
+cow_seal_page_live(struct heap_page *page)
+{
+    const bits_t *mark_bits = cow_page_marks(page);
+    size_t live = 0;
+
+    for (int i = 0; i < HEAP_PAGE_BITMAP_LIMIT; i++) {
+        live += rb_popcount_intptr(page->uncollectible_bits[i] & mark_bits[i]);
+    }
+    return live;
+}
+
 /* For each page of the heap that is open to allocation. */
 #define cow_heap_each_open_page(heap, page) \
     for ((page) = cow_heap_first_open_page(heap); (page); \

@@ -16,14 +16,14 @@ cow_page_map_make_table(struct cow_page_map *map, uintptr_t number)
 
     if (index >= COW_PAGE_MAP_NODES) return false;
     if (map->nodes[index] == NULL) {
-        struct cow_page_map_node *node = cow_os->allocate(sizeof(*node));
+        struct cow_page_map_node *node = cow_os->allocate_zeroed(sizeof(*node));
         if (node == NULL) return false;
         __atomic_store_n(&map->nodes[index], node, __ATOMIC_RELEASE);
     }
 
     struct cow_page_map_table **link = (struct cow_page_map_table **)cow_page_map_table_link(map, number);
     if (*link == NULL) {
-        struct cow_page_map_table *table = cow_os->allocate(sizeof(*table));
+        struct cow_page_map_table *table = cow_os->allocate_zeroed(sizeof(*table));
         if (table == NULL) return false;
         __atomic_store_n(link, table, __ATOMIC_RELEASE);
     }

@@ -15,19 +15,6 @@
 
 static void gc_ractor_newobj_cache_clear(void *c, void *data);
 
-/* Gives the number of live objects of a page whose objects are all uncollectible, when marking is done. */
-static size_t
-cow_seal_page_live(struct heap_page *page)
-{
-    const bits_t *mark_bits = cow_page_marks(page);
-    size_t live = 0;
-
-    for (int i = 0; i < HEAP_PAGE_BITMAP_LIMIT; i++) {
-        live += rb_popcount_intptr(page->uncollectible_bits[i] & mark_bits[i]);
-    }
-    return live;
-}
-
 /* Clears, at the start of a full marking, the marking and remembered bits of a sealed page, whose mark
  * bits are clear. Writes only what differs. The uncollectible bits stay: they say later which objects have
  * died. */

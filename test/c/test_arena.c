@@ -85,7 +85,7 @@ fake_random(uint64_t *bits)
 
 static const struct cow_os_calls fake_calls = {
     fake_map, fake_unmap, fake_protect, fake_advise, fake_limit, fake_random,
-    cow_os_page_size, cow_os_allocate, free
+    cow_os_page_size, malloc, cow_os_allocate_zeroed, free
 };
 
 enum { OS_PAGE = 4096 };

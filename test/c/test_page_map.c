@@ -182,7 +182,7 @@ test_no_memory(void **state)
 {
     struct cow_os_calls calls = cow_os_system;
 
-    calls.allocate = no_memory;
+    calls.allocate_zeroed = no_memory;
     cow_os = &calls;
     assert_false(cow_page_map_reserve(&map, 5 * TABLE_BYTES));
     cow_os = &cow_os_system;

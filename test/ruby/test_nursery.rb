@@ -7,7 +7,7 @@ require_relative "../helper"
 class TestNursery < Minitest::Test
   include CowTest
 
-  LEAST = 12_288 # NURSERY_LEAST_SLOTS
+  LEAST = 12_288 # COW_NURSERY_LEAST_SLOTS
 
   # A parent of some 1,000,000 live slots, full at the fork, and what its
   # children say.

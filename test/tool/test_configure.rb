@@ -27,9 +27,20 @@ class TestConfigure < Minitest::Test
   end
 
   def test_a_locator_and_a_page_size_become_definitions
-    assert_match(/'XCFLAGS= -DLOCATE_BY=LOCATE_ALIGNOFF -DHEAP_PAGE_ALIGN_LOG=15'/,
+    assert_match(/'XCFLAGS= -DCOW_LOCATE_BY=COW_LOCATE_ALIGNOFF -DHEAP_PAGE_ALIGN_LOG=15'/,
                  given("--with-mark-locator=alignoff", "--with-heap-page-size=32"))
     refute_match(/mark-locator|heap-page-size/, read("build/config.args"))
+  end
+
+  # What configure defines is what gc/ reads.
+  def test_each_locator_is_the_one_that_is_compiled
+    %w[arena alignoff binary linear header].each do |name|
+      flags = given("--with-mark-locator=#{name}")[/'XCFLAGS=([^']*)'/, 1].to_s.split
+      code = "struct heap_page { int x; };\n#include \"locate_bits.h\"\nlocator COW_LOCATE_NAME\n"
+      out, status = Open3.capture2("cc", "-E", "-P", *flags, "-I", "#{@top}/gc", "-", stdin_data: code)
+      assert status.success?
+      assert_equal "locator \"#{name}\"", out.lines(chomp: true).last
+    end
   end
 
   def test_what_cannot_be_is_refused_by_name

@@ -21,7 +21,8 @@ class TestDocs < Minitest::Test
   COMMIT = /(?<!revision )(?<![\w-])(?=\h*\d)(?=\h*[a-f])\h{7,40}(?![\w-])/
 
   # What follows make or tool/bootstrap at the beginning of a command, up to variables or its end.
-  MADE = %r{(?:^\s*|[(&;] *)(?:make|(?:\./)?tool/bootstrap)((?: +(?:-s|[a-z][\w-]*))+)(?= *(?:$|[);&]| --| [A-Z]))}
+  MADE = %r{(?:^\s*|[(&;]\ *)(?:make|(?:\./)?tool/bootstrap)
+            ((?:\ +(?:-s|[a-z][\w-]*))+)(?=\ *(?:$|[);&]|\ --|\ [A-Z]))}x
 
   def test_relative_links_lead_somewhere
     wrong = each_link do |file, target|
@@ -40,7 +41,8 @@ class TestDocs < Minitest::Test
     cited = FILES.flat_map { |file| text(file).scan(COMMIT).map { |commit| [commit, file] } }
     cited += result_folders.map { |name| [name[/\h+\z/], "results/#{name}"] }
     known = commits(cited.map(&:first).uniq)
-    assert_empty(cited.uniq.reject { |commit, _| known.include?(commit) }, "commits that are not in this repository")
+    unknown = cited.uniq.reject { |commit, _| known.include?(commit) }
+    assert_empty(unknown, "commits that are not in this repository")
   end
 
   def test_cited_patches_exist
@@ -63,14 +65,16 @@ class TestDocs < Minitest::Test
 
   def test_readme_says_the_two_commands_and_has_its_table
     readme = text("README.md")
-    ["tool/bootstrap benchmark", "tool/bootstrap check", "make install"].each { |line| assert_includes(readme, line) }
+    commands = ["tool/bootstrap benchmark", "tool/bootstrap check", "make install"]
+    commands.each { |line| assert_includes(readme, line) }
     assert_match(/^<!-- table: begin -->$.+^<!-- table: end -->$/m, readme)
     assert_operator(readme.lines.size, :<=, 110)
   end
 
   def test_settings_are_all_described
     settings = text("doc/settings.md")
-    names = text("gc/environment.c").scan(/getenv\("(\w+)"\)/).flatten + text("gc/gc_stat.h").scan(/^    X\((\w+),/).flatten +
+    names = text("gc/environment.c").scan(/getenv\("(\w+)"\)/).flatten +
+            text("gc/gc_stat.h").scan(/^    X\((\w+),/).flatten +
             text("lib/cowruby/rehearsal.rb").scan(/ENV\["(\w+)"\]/).flatten
     assert_operator(names.size, :>, 10)
     assert_empty(names.uniq.reject { |name| settings.include?("`#{name}`") }, "not in doc/settings.md")
@@ -86,11 +90,14 @@ class TestDocs < Minitest::Test
 
   def text(file) = File.read(File.join(TOP, file), encoding: "UTF-8")
 
-  def clean(path) = path.split("/").each_with_object([]) { |part, kept| part == ".." ? kept.pop : kept << part }.join("/")
+  def clean(path)
+    path.split("/").each_with_object([]) { |part, kept| part == ".." ? kept.pop : kept << part }.join("/")
+  end
 
   # Without comments, code blocks and code spans.
   def prose(file)
-    text(file).gsub(/<!--.*?-->/m, "").gsub(/^```.*?^```/m, "").gsub(/^ {4,}.*$/, "").gsub(/`[^`\n]*`/, "code")
+    words = text(file).gsub(/<!--.*?-->/m, "").gsub(/^```.*?^```/m, "")
+    words.gsub(/^ {4,}.*$/, "").gsub(/`[^`\n]*`/, "code")
   end
 
   # "FILE: TARGET REASON" for each relative link for which the block gives a reason.
@@ -145,7 +152,8 @@ class TestDocs < Minitest::Test
   end
 
   def whole_repository?
-    output, status = Open3.capture2e("git", "-C", TOP, "rev-parse", "--is-shallow-repository", "--show-prefix")
+    command = %w[rev-parse --is-shallow-repository --show-prefix]
+    output, status = Open3.capture2e("git", "-C", TOP, *command)
     status.success? && output.lines.map(&:strip) == ["false", ""]
   rescue Errno::ENOENT
     false

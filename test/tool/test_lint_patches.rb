@@ -73,9 +73,10 @@ class TestLintPatches < Minitest::Test
   end
 
   def test_what_it_depends_on
-    assert_fault(/depends on 0050-x, which is not before it/, header: HEADER.sub("Forwarded", "Depends-On: 0050-x\nForwarded"))
+    header = HEADER.sub("Forwarded", "Depends-On: 0050-x\nForwarded")
+    assert_fault(/depends on 0050-x, which is not before it/, header: header)
     write("patches/0050-x.patch", (HEADER + DIFF).gsub("0100-a", "0050-x"))
-    _, ok = lint(header: HEADER.sub("Forwarded", "Depends-On: 0050-x\nForwarded"), series: "0050-x\n0100-a\n")
+    _, ok = lint(header: header, series: "0050-x\n0100-a\n")
     assert ok
   end
 
@@ -87,11 +88,13 @@ class TestLintPatches < Minitest::Test
   end
 
   def test_hunks
-    assert_fault(/more than one line of context/, diff: DIFF.sub("@@ -4,3 +4,3 @@ line 3;\n", "@@ -3,4 +3,4 @@\n line 3;\n"))
+    context = DIFF.sub("@@ -4,3 +4,3 @@ line 3;\n", "@@ -3,4 +3,4 @@\n line 3;\n")
+    assert_fault(/more than one line of context/, diff: context)
     assert_fault(/only moves space/, diff: DIFF.sub("+line five;", "+  line 5;"))
     assert_fault(/nothing but comments/, diff: DIFF.sub("-line 5;\n", "").sub("+line five;", "+/* five */"))
     comment = DIFF.sub("-line 5;\n", "").sub("+line five;", "+/* five */")
-    assert_equal true, lint(diff: comment, header: HEADER.sub("Needed-Until", "Documents: gc.c (x)\nNeeded-Until")).last
+    documents = HEADER.sub("Needed-Until", "Documents: gc.c (x)\nNeeded-Until")
+    assert_equal true, lint(diff: comment, header: documents).last
     assert_fault(/space at the end/, diff: DIFF.sub("line five;", "line five; "))
     assert_fault(/changes nothing/, diff: "")
   end
