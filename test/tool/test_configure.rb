@@ -37,7 +37,8 @@ class TestConfigure < Minitest::Test
     %w[arena alignoff binary linear header].each do |name|
       flags = given("--with-mark-locator=#{name}")[/'XCFLAGS=([^']*)'/, 1].to_s.split
       code = "struct heap_page { int x; };\n#include \"locate_bits.h\"\nlocator COW_LOCATE_NAME\n"
-      out, status = Open3.capture2("cc", "-E", "-P", *flags, "-I", File.expand_path("../../gc", __dir__), "-", stdin_data: code)
+      command = ["cc", "-E", "-P", *flags, "-I", File.expand_path("../../gc", __dir__), "-"]
+      out, status = Open3.capture2(*command, stdin_data: code)
       assert status.success?
       assert_equal "locator \"#{name}\"", out.lines(chomp: true).last
     end
