@@ -192,7 +192,11 @@ cow_arena_commit_to(struct cow_arena_space *space, struct cow_arena *arena, size
     if (to > arena->pages) to = arena->pages;
     void *from = cow_arena_page_address(arena, arena->committed);
     if (!cow_os_commit(from, (to - arena->committed) << HEAP_PAGE_ALIGN_LOG)) {
-        to = number + 1; /* memory is short: commit no more than is needed */
+        /* Memory is short: commit no more than is needed, in whole OS pages. */
+        const size_t unit = cow_os->page_size() > COW_PAGE_SIZE ? cow_os->page_size() / COW_PAGE_SIZE : 1;
+
+        to = (number / unit + 1) * unit;
+        if (to > arena->pages) to = arena->pages;
         if (!cow_os_commit(from, (to - arena->committed) << HEAP_PAGE_ALIGN_LOG)) return false;
     }
 

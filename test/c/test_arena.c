@@ -23,6 +23,8 @@ static struct {
     size_t room, mapped;     /* bytes that the process may map, and has mapped */
     size_t decommits;        /* calls of advise */
     int commits_left;        /* the system refuses to commit after so many calls */
+    size_t greatest_commit;  /* and more than so many bytes at a time */
+    size_t page_size;        /* bytes of an OS page */
     int randoms;             /* calls of random */
     bool advise_fails, unmap_fails, random;
     uint64_t bits;           /* what random gives */
@@ -54,9 +56,19 @@ fake_unmap(void *address, size_t size)
 static int
 fake_protect(void *address, size_t size, int protection)
 {
-    if (fake.commits_left-- > 0) return mprotect(address, size, protection);
+    if ((uintptr_t)address % fake.page_size != 0 || size % fake.page_size != 0) {
+        errno = EINVAL;
+        return -1;
+    }
+    if (fake.commits_left-- > 0 && size <= fake.greatest_commit) return mprotect(address, size, protection);
     errno = ENOMEM;
     return -1;
+}
+
+static size_t
+fake_page_size(void)
+{
+    return fake.page_size;
 }
 
 static int
@@ -85,7 +97,7 @@ fake_random(uint64_t *bits)
 
 static const struct cow_os_calls fake_calls = {
     fake_map, fake_unmap, fake_protect, fake_advise, fake_limit, fake_random,
-    cow_os_page_size, malloc, cow_os_allocate_zeroed, free
+    fake_page_size, malloc, cow_os_allocate_zeroed, free
 };
 
 enum { OS_PAGE = 4096 };
@@ -101,6 +113,8 @@ begin(void **state)
     memset(&fake, 0, sizeof(fake));
     fake.reservable = fake.room = SIZE_MAX;
     fake.commits_left = INT_MAX;
+    fake.greatest_commit = SIZE_MAX;
+    fake.page_size = OS_PAGE;
     fake.limit.rlim_cur = RLIM_INFINITY;
     cow_os = &fake_calls;
     memset(&space, 0, sizeof(space));
@@ -622,6 +636,23 @@ test_a_system_that_refuses(void **state)
     check();
 }
 
+/* Where OS pages are larger than heap pages and memory is short, whole OS pages are committed: each next commit
+ * begins where an OS page does. */
+static void
+test_large_os_pages_and_little_memory(void **state)
+{
+    enum { LARGE_OS_PAGE = 64 * 1024 };
+
+    fake.page_size = LARGE_OS_PAGE;
+    new_page();
+    fake.greatest_commit = LARGE_OS_PAGE;
+    for (int i = 0; i < 300; i++) {
+        uintptr_t page = (uintptr_t)new_page();
+        assert_int_equal((cow_arena_of(page)->committed << HEAP_PAGE_ALIGN_LOG) % LARGE_OS_PAGE, 0);
+    }
+    assert_true(cow_arena_consistent(&space, stderr));
+}
+
 /* Allocates, frees and seals pages at random; an array says which pages are allocated. */
 static void
 test_random(void **state)
@@ -697,6 +728,7 @@ main(void)
         cmocka_unit_test(test_random_bits),
         cmocka_unit_test_setup_teardown(test_a_system_that_refuses, begin, end),
         cmocka_unit_test_setup_teardown(test_random, begin, end),
+        cmocka_unit_test_setup_teardown(test_large_os_pages_and_little_memory, begin, end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
