@@ -70,7 +70,7 @@ class TestOptions < Minitest::Test
     out, _, status = command("run", "--list")
     assert_predicate status, :success?
     titles = %w[fork_gc fork_requests fork_exit call_caches parent_slots skk job_threads job_forks gc sweep
-                instructions marking programs programs_yjit programs_instructions]
+                instructions marking programs programs_yjit programs_instructions address_space]
     assert_equal titles, out.lines.map { |line| line.split.first }
     out, _, status = command("run", "--help")
     assert_predicate status, :success?
