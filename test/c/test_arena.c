@@ -636,8 +636,8 @@ test_a_system_that_refuses(void **state)
     check();
 }
 
-/* Where OS pages are larger than heap pages and memory is short, whole OS pages are committed: each next commit
- * begins where an OS page does. */
+/* Where OS pages are larger than heap pages and memory is short, whole OS pages are committed: each next
+ * commit begins where an OS page does. */
 static void
 test_large_os_pages_and_little_memory(void **state)
 {
