@@ -43,10 +43,6 @@ struct cow_walk;
 
 #define COW_HEAP 1
 
-/* There is no free list to poison. */
-#define asan_lock_freelist(page) ((void)0)
-#define asan_unlock_freelist(page) ((void)0)
-
 #define COW_SLOT_SIZE BASE_SLOT_SIZE
 #ifndef HAVE_MMAP
 # define COW_HAS_MMAP 0

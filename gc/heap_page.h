@@ -33,6 +33,10 @@
 #define GET_HEAP_MARKING_BITS(x) cow_locate_bitmap((uintptr_t)(x), COW_BITMAP_MARKING)
 #define GET_HEAP_REMEMBERED_BITS(x) cow_locate_bitmap((uintptr_t)(x), COW_BITMAP_REMEMBERED)
 
+/* There is no free list to poison. */
+#define asan_lock_freelist(page) ((void)0)
+#define asan_unlock_freelist(page) ((void)0)
+
 /* Gives the address behind the last slot. */
 static inline uintptr_t
 cow_page_end(const struct heap_page *page)
