@@ -27,8 +27,8 @@ cow_heap_min_free_slots(rb_objspace_t *objspace, rb_heap_t *heap)
 }
 
 /* May the heaps grow without a full collection first? Only by a share of what they inherited
- * (nursery_policy.h), and not where the seal allows no growth (cow_seal_room_to_grow), as in a roomy parent.
- * */
+ * (nursery_policy.h), and not where the seal allows no growth (cow_seal_room_to_grow), as in a roomy
+ * parent. */
 static bool
 cow_heaps_may_grow(rb_objspace_t *objspace)
 {

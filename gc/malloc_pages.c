@@ -5,7 +5,7 @@
 
 #include "malloc_pages.h"
 
-/* Allocates +size+ zeroed bytes at a multiple of +alignment+ (a power of two) from an allocator that promises
+/* Allocates +size+ bytes at a multiple of +alignment+ (a power of two) from an allocator that promises
  * no alignment. Writes to +allocation+ what must be freed. Gives NULL, and NULL in +allocation+, if there is
  * no memory. */
 static void *

@@ -41,7 +41,7 @@ enum { COW_CHUNK_PAGES = COW_BITS, COW_CHUNK_STRIDE = COW_CHUNK_PAGES * COW_BITM
 
 /*
  * Invariants (cow_malloc_pages_consistent):
- *     bit i of .taken is set  <=>  pages[i].chunk == this chunk
+ *     bit i of .taken is set  =>  pages[i].chunk == this chunk
  *     pages[i].bitmap == bitmaps[0][i] where bit i is set
  *     *link == this chunk; taken != 0
  */

@@ -93,15 +93,8 @@ gc_mark_set(rb_objspace_t *objspace, VALUE obj, const struct cow_object_bits *bi
 static inline bool
 gc_aging(rb_objspace_t *objspace, VALUE obj, const struct cow_object_bits *bits)
 {
-    /* Disable aging if Major GC's are disabled. This will prevent longish lived
-     * objects filling up the heap at the expense of marking many more objects.
-     *
-     * We should always pre-warm our process when disabling majors, by running
-     * GC manually several times so that most objects likely to become oldgen
-     * are already oldgen.
-     */
-    if(!gc_config_full_mark_val)
-        return false;
+    /* Without full collections (GC.config, rgengc_allow_full_mark) nothing would free an old object. */
+    if (!gc_config_full_mark_val) return false;
 
     GC_ASSERT(RVALUE_MARKING(objspace, obj) == FALSE);
     check_rvalue_consistency(objspace, obj);
@@ -186,17 +179,6 @@ cow_mark_with_bits(rb_objspace_t *objspace, VALUE obj, cow_bits_t *word, size_t 
 
     rgengc_check_relation(objspace, obj, &bits);
     if (!gc_mark_set(objspace, obj, &bits)) return; /* already marked */
-
-    if (0) { // for debug GC marking miss
-        if (objspace->rgengc.parent_object) {
-            RUBY_DEBUG_LOG("%p (%s) parent:%p (%s)", (void *)obj, obj_type_name(obj),
-                           (void *)objspace->rgengc.parent_object,
-                           obj_type_name(objspace->rgengc.parent_object));
-        }
-        else {
-            RUBY_DEBUG_LOG("%p (%s)", (void *)obj, obj_type_name(obj));
-        }
-    }
 
     if (gc_aging(objspace, obj, &bits) && cow_bit_test(&bits, COW_BITMAP_LEAF)) return;
     gc_grey(objspace, obj, &bits);

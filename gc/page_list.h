@@ -13,7 +13,7 @@
  * and .live are their sums; each sealed page that remembers is in .seal.remembering.
  *
  * Entry points: cow_heap_each_open_page, cow_page_note_remembering, cow_heap_next_remembering,
- * cow_heap_closed_slots, cow_closed_slots, cow_seal_total, cow_heap_allocated_objects,
+ * cow_heap_closed_slots, cow_closed_slots, cow_seal_page_live, cow_seal_total, cow_heap_allocated_objects,
  * total_allocated_objects (upstream's name), cow_heap_live_slots.
  *
  * Who writes this memory after a fork: write barriers and minor markings write the list of remembering pages.
