@@ -19,6 +19,10 @@ module CowBench
     SECONDS = 1.2
     MOST = 9
     RUNNERS = File.expand_path("../driver", __dir__)
+    # How tables and lists show all three (Benchmark).
+    SYNTHETIC = true
+    SPEED_ONLY = true
+    BY_NAME = true
     LINE = /^(?<job>\S.*?) {2,}(?<rate>[\d.]+(?:e\+?\d+)?) *$/.freeze
 
     def ready
@@ -97,9 +101,6 @@ module CowBench
     include ProgramRun
     metric :time, *TIME, geometric: true
     SUMMARY = "CRuby's own benchmarks app_*, array_*, hash_*, string_* and vm_*, by benchmark-driver, no JIT"
-    SYNTHETIC = true
-    SPEED_ONLY = true
-    BY_NAME = true
     SWITCHES = %w[--disable-jit].freeze
   end
 
@@ -107,9 +108,6 @@ module CowBench
     include ProgramRun
     metric :time, *TIME, geometric: true
     SUMMARY = "the same with YJIT"
-    SYNTHETIC = true
-    SPEED_ONLY = true
-    BY_NAME = true
     SWITCHES = %w[--yjit].freeze
   end
 
@@ -117,9 +115,6 @@ module CowBench
     include ProgramRun
     metric :instructions, "instructions of an iteration", "count", :less, 1, geometric: true
     SUMMARY = "instructions of the same, counted by callgrind: a count that no layout changes; no JIT"
-    SYNTHETIC = true
-    SPEED_ONLY = true
-    BY_NAME = true
     SWITCHES = %w[--disable-jit].freeze
     RUNNER = "instructions"
     DURATION = 0.05
