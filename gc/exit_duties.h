@@ -65,7 +65,7 @@ cow_page_next_cleanup(const struct heap_page *page, VALUE *word, VALUE obj)
     for (; *word < HEAP_PAGE_BITMAP_LIMIT; ++*word, above = ~(bits_t)0) {
         const bits_t rest = page->allocated_bits[*word] & page->cleanup_bits[*word] & above;
 
-        if (rest) return page->start + (*word * BITS_BITLENGTH + ntz_intptr(rest)) * BASE_SLOT_SIZE;
+        if (rest) return cow_page_lowest_slot(page, *word, rest);
     }
     return 0;
 }

@@ -22,12 +22,12 @@
 static bool
 cow_seal_has_room(rb_objspace_t *objspace)
 {
-#ifdef HAVE_MMAP
+#if COW_HAS_MMAP
     size_t size = cow_seal_room(objspace_live_slots(objspace));
-    void *room = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *room = cow_os_alloc(size);
 
-    if (room == MAP_FAILED) return false;
-    munmap(room, size);
+    if (room == NULL) return false;
+    cow_os->unmap(room, size);
 #endif
     return true;
 }

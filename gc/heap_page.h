@@ -9,8 +9,8 @@
  * header of a slot; reads and writes the age of an object. All is arithmetic on the page's bitmaps.
  *
  * Entry points: cow_page_has, cow_page_find_free, cow_page_first_free, cow_page_count_free,
- * cow_page_clear_header, cow_page_marks and cow_page_marks_written; is_pointer_to_heap, RVALUE_AGE_GET and
- * RVALUE_AGE_SET, which replace upstream's.
+ * cow_page_lowest_slot, cow_page_clear_header, cow_page_marks and cow_page_marks_written; is_pointer_to_heap,
+ * RVALUE_AGE_GET and RVALUE_AGE_SET, which replace upstream's.
  *
  * Who writes this memory after a fork: RVALUE_AGE_SET writes the bitmaps of ages; cow_page_clear_header
  * writes the header of a slot that is being claimed.
@@ -102,6 +102,15 @@ cow_page_count_free(const struct heap_page *page)
     return page->total_slots - cow_slot_map_count(page->allocated_bits);
 }
 
+/* Gives the address of the lowest slot that has a bit in +bits+, which are not 0, in word +word+ of a bitmap
+ * of the page. */
+static inline VALUE
+cow_page_lowest_slot(const struct heap_page *page, size_t word, bits_t bits)
+{
+    COW_ASSERT(bits != 0);
+    return page->start + (word * BITS_BITLENGTH + ntz_intptr(bits)) * BASE_SLOT_SIZE;
+}
+
 /* Gives the address of the lowest free slot; 0: the page is full. */
 static VALUE
 cow_page_first_free(const struct heap_page *page)
@@ -109,7 +118,7 @@ cow_page_first_free(const struct heap_page *page)
     unsigned int word = 0;
     const bits_t free = cow_page_find_free(page, &word);
 
-    return free ? page->start + (word * BITS_BITLENGTH + ntz_intptr(free)) * BASE_SLOT_SIZE : 0;
+    return free ? cow_page_lowest_slot(page, word, free) : 0;
 }
 
 /* Empties the header of the slot at +p+, so that it says that the slot holds no object. */

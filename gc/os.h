@@ -129,7 +129,7 @@ cow_os_alloc(size_t size)
 
     return memory == MAP_FAILED ? NULL : memory;
 #else
-    return calloc(1, size);
+    return cow_os->allocate_zeroed(size);
 #endif
 }
 
@@ -157,7 +157,7 @@ cow_os_free(void *memory, size_t size)
 #if COW_HAS_MMAP
     return cow_os->unmap(memory, size) == 0;
 #else
-    free(memory);
+    cow_os->deallocate(memory);
     return true;
 #endif
 }

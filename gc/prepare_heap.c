@@ -29,7 +29,7 @@ cow_seal_wanted(rb_objspace_t *objspace, enum cow_seal_mode mode)
            !finalizing && objspace_live_slots(objspace) >= COW_SEAL_LEAST_LIVE;
 }
 
-/* Takes the VM lock and stops the other Ractors; gives the lock's level for cow_seal_unlock. No Ruby runs
+/* Takes the VM lock and stops the other Ractors; gives the lock's level for rb_gc_vm_unlock. No Ruby runs
  * between the two: a finalizer that forked would wait for the lock that its own thread holds, and an object
  * that it made between a collection that promotes and the seal would be sealed, but young. */
 static unsigned int
@@ -39,13 +39,6 @@ cow_seal_lock(void)
 
     rb_gc_vm_barrier();
     return level;
-}
-
-/* Releases the VM lock. */
-static void
-cow_seal_unlock(unsigned int level)
-{
-    rb_gc_vm_unlock(level);
 }
 
 /* Makes one full collection after which all survivors are old, then seals the heap. Runs no finalizers: the
@@ -61,7 +54,7 @@ cow_seal_prepare(rb_objspace_t *objspace)
         cow_seal_pages(objspace);
         cow_heap_allowance_reset(objspace);
     }
-    cow_seal_unlock(level);
+    rb_gc_vm_unlock(level);
 }
 
 /* Opens all sealed pages, because Process.warmup compacts the whole heap, and makes all objects candidates to
@@ -82,7 +75,7 @@ cow_prepare_heap_begin(rb_objspace_t *objspace)
             cow_page_each_run(page, false, gc_set_candidate_object_i, objspace);
         }
     }
-    cow_seal_unlock(level);
+    rb_gc_vm_unlock(level);
 }
 
 /* Makes one collection of Process.warmup. If few objects died, or +last+ is true, the heap is in order: seals
@@ -113,7 +106,7 @@ cow_prepare_heap_round(rb_objspace_t *objspace, bool seal, bool last)
         if (seal && !is_lazy_sweeping(objspace)) cow_seal_pages(objspace);
         cow_heap_allowance_reset(objspace);
     }
-    cow_seal_unlock(level);
+    rb_gc_vm_unlock(level);
     return last;
 }
 

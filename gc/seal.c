@@ -208,7 +208,7 @@ cow_seal_process_objects(struct heap_page *page)
     page->seal.has_duties = FALSE;
     for (int i = 0; i < HEAP_PAGE_BITMAP_LIMIT; i++) {
         for (bits_t rest = page->uncollectible_bits[i]; rest; rest &= rest - 1) {
-            VALUE obj = page->start + (i * BITS_BITLENGTH + ntz_intptr(rest)) * BASE_SLOT_SIZE;
+            VALUE obj = cow_page_lowest_slot(page, i, rest);
 
             if (cow_has_duty(obj) || cow_may_get_duty(obj)) page->seal.has_duties = TRUE;
             rb_gc_prepare_heap_process_object(obj);

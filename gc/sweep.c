@@ -21,7 +21,7 @@ cow_sweep_unused(const struct heap_page *page, int word, bits_t dead)
     bits_t unused = 0;
 
     for (bits_t rest = dead & page->wb_unprotected_bits[word]; rest; rest &= rest - 1) {
-        const VALUE obj = page->start + (word * BITS_BITLENGTH + ntz_intptr(rest)) * BASE_SLOT_SIZE;
+        const VALUE obj = cow_page_lowest_slot(page, word, rest);
 
         asan_unpoisoning_object(obj) {
             if (BUILTIN_TYPE(obj) == T_NONE) unused |= rest & (~rest + 1);
