@@ -62,7 +62,7 @@ struct cow_settings {
     enum cow_sweep_mode sweep_mode;
 };
 
-#define COW_SETTINGS { COW_NURSERY_LEAST_SLOTS, COW_SEAL_AUTO, false, COW_SWEEP_PROPOSED }
+#define COW_SETTINGS { COW_NURSERY_LEAST_SLOTS, COW_SEAL_AUTO, false, COW_SWEEP_KEEP }
 
 /* What the seal records of a heap page, in its descriptor. */
 struct cow_seal_page {

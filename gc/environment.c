@@ -40,6 +40,6 @@ cow_read_settings(bool sized_by_user)
 
     env = getenv("RUBY_GC_SWEEP");
     if (!cow_sweep_mode_read(env, &gc_params.cow.sweep_mode)) {
-        rb_warn("RUBY_GC_SWEEP=%s is ignored: it must be proposed, discard or normalsweep", env);
+        rb_warn("RUBY_GC_SWEEP=%s is ignored: it must be keep, discard or visit-all", env);
     }
 }

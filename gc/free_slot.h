@@ -6,7 +6,7 @@
  * free_slot: where a slot is freed.
  *
  * Job: to free a slot is to clear its bit in the bitmap of allocated slots. The slot itself is written only
- * if somebody reads headers of free slots: a walk of the heap, or the sweep mode normalsweep.
+ * if somebody reads headers of free slots: a walk of the heap, or the sweep mode visit-all.
  *
  * Entry points: cow_free_slot_in_sweep in a sweep; cow_free_slot at any other time;
  * cow_page_clear_free_headers.
@@ -20,12 +20,12 @@
 static inline bool
 cow_headers_are_read(const rb_objspace_t *objspace)
 {
-    return objspace->walks != NULL || gc_params.cow.sweep_mode == COW_SWEEP_NORMAL;
+    return objspace->walks != NULL || gc_params.cow.sweep_mode == COW_SWEEP_VISIT_ALL;
 }
 
 /* Frees the slot of a dead object during a sweep, while no other Ractor allocates in the page. Empties the
  * header only while the heap is being walked, because a walk judges slots by their headers, and in the mode
- * normalsweep. */
+ * visit-all. */
 static inline void
 cow_free_slot_in_sweep(rb_objspace_t *objspace, struct heap_page *page, VALUE obj)
 {

@@ -123,7 +123,7 @@ cow_sweep_page(rb_objspace_t *objspace, rb_heap_t *heap, struct gc_sweep_context
 {
     struct heap_page *page = ctx->page;
 
-    if (RB_UNLIKELY(gc_params.cow.sweep_mode == COW_SWEEP_NORMAL)) cow_page_clear_free_headers(page);
+    if (RB_UNLIKELY(gc_params.cow.sweep_mode == COW_SWEEP_VISIT_ALL)) cow_page_clear_free_headers(page);
 
     const bits_t *mark_bits = cow_page_marks(page);
     GC_ASSERT(page->free_slots == cow_page_count_free(page));

@@ -49,9 +49,11 @@ test_sweep_mode(void **state)
 {
     static const struct { const char *text; bool good; enum cow_sweep_mode mode; } cases[] = {
         { NULL, true, COW_SWEEP_DISCARD },
-        { "proposed", true, COW_SWEEP_PROPOSED },
+        { "keep", true, COW_SWEEP_KEEP },
         { "discard", true, COW_SWEEP_DISCARD },
-        { "normalsweep", true, COW_SWEEP_NORMAL },
+        { "visit-all", true, COW_SWEEP_VISIT_ALL },
+        { "proposed", true, COW_SWEEP_KEEP },
+        { "normalsweep", true, COW_SWEEP_VISIT_ALL },
         { "normal", false, COW_SWEEP_DISCARD },
         { "0", false, COW_SWEEP_DISCARD },
     };

@@ -8,7 +8,7 @@ require_relative "../helper"
 class TestSweep < Minitest::Test
   include CowTest
 
-  MODES = %w[proposed discard normalsweep].freeze
+  MODES = %w[keep discard visit-all].freeze
 
   def run_sweep(mode, script, env: {})
     run_ruby(IN_CHILD + OS_PAGES + script, env: env.merge("RUBY_GC_SWEEP" => mode))
@@ -17,9 +17,9 @@ class TestSweep < Minitest::Test
   def test_unknown_modes_are_said_to_be_ignored
     out, status = run_ruby_status("p 1", env: { "RUBY_GC_SWEEP" => "often" })
     assert status.success?
-    assert_match(/RUBY_GC_SWEEP=often is ignored: it must be proposed, discard or normalsweep/, out)
+    assert_match(/RUBY_GC_SWEEP=often is ignored: it must be keep, discard or visit-all/, out)
     assert_match(/^1$/, out)
-    MODES.each { |mode| assert_equal "1\n", run_sweep(mode, "p 1") }
+    (MODES + %w[proposed normalsweep]).each { |mode| assert_equal "1\n", run_sweep(mode, "p 1") }
   end
 
   # At the end only what owns something is looked at: what a program leaves open is written,
@@ -36,7 +36,7 @@ class TestSweep < Minitest::Test
       raise $?.inspect unless $?.success?
       leave.call(ARGV[0])
     RUBY
-    [{}, { "RUBY_FREE_AT_EXIT" => "1" }, { "RUBY_GC_SWEEP" => "normalsweep" }, { "RUBY_GC_SWEEP" => "discard" }].each do |env|
+    [{}, { "RUBY_FREE_AT_EXIT" => "1" }, { "RUBY_GC_SWEEP" => "visit-all" }, { "RUBY_GC_SWEEP" => "discard" }].each do |env|
       Dir.mktmpdir do |directory|
         names = %w[parent child].map { |name| File.join(directory, name) }
         run_ruby(script, *names, env: env)
@@ -88,7 +88,7 @@ class TestSweep < Minitest::Test
     skip "heap pages are malloc's" unless GC.stat(:arenas).to_i > 0
     skip "the kernel does not tell here what is in memory" unless File.readable?("/proc/self/pagemap")
 
-    left = %w[proposed discard].to_h do |mode|
+    left = %w[keep discard].to_h do |mode|
       out = run_sweep(mode, <<~'RUBY', env: { "RUBY_GC_HEAP_FREE_SLOTS_MAX_RATIO" => "1.0" })
         made = Array.new(100_000) { |i| 1e305 + i * 1e300 }
         pages = os_pages(made)
@@ -105,16 +105,16 @@ class TestSweep < Minitest::Test
       assert_equal pages, before
       [mode, after.fdiv(pages)]
     end
-    assert_operator left["proposed"], :>, 0.9
+    assert_operator left["keep"], :>, 0.9
     assert_operator left["discard"], :<, 0.1
   end
 
   # Where each slot is visited a child's collection writes what has died.
-  def test_normalsweep_writes_the_dead
+  def test_visiting_all_slots_writes_the_dead
     skip "marks stand in the objects" if LOCATOR == "header"
     skip "the kernel does not tell here who maps a page" unless File.readable?("/proc/self/pagemap")
 
-    out = run_sweep("normalsweep", <<~'RUBY')
+    out = run_sweep("visit-all", <<~'RUBY')
       kept = Array.new(100_000) { |i| 1e305 + i * 1e300 }
       Process.warmup
       pages = os_pages(kept)
