@@ -60,22 +60,23 @@ module CowBench
         first.product(*rest).map { |values| Setting.new(**axes.keys.zip(values).to_h) }
       end
 
-      # What README shows first: the best that a careful user gets from CRuby, and with a rehearsal.
-      # Then each server with Rails, one axis at a time with Unicorn, and Rack.
+      # What README shows first: the best that a careful user gets from CRuby, and with a rehearsal. Then
+      # what doc/servers.md says of those who set nothing. Then each server with Rails, one axis at a time
+      # with Unicorn, and Rack.
       def chosen
         servers = AXES[:server]
         [
           *SHOWN.map { |server| usual(server: server, malloc: "jemalloc") },
           *SHOWN.map { |server| usual(server: server, malloc: "jemalloc", warmup: false, rehearsed: true) },
+          *SHOWN.map { |server| usual(server: server, warmup: false) }, usual(measure: :pages, warmup: false),
           *servers.map { |server| usual(server: server) },
-          usual(warmup: false), usual(measure: :pages), usual(malloc: "arenas2"), usual(yjit: false),
-          *(servers - ["unicorn"]).map { |server| usual(server: server, warmup: false) },
+          usual(measure: :pages), usual(malloc: "arenas2"), usual(yjit: false),
+          *servers.map { |server| usual(server: server, warmup: false) },
           usual(warmup: false, malloc: "jemalloc"), usual(warmup: false, malloc: "arenas2"),
           usual(warmup: false, yjit: false), usual(server: "pitchfork-reforking", malloc: "jemalloc"),
-          usual(measure: :pages, warmup: false), usual(measure: :pages, server: "puma"),
-          usual(warmup: false, rehearsed: true),
+          usual(measure: :pages, server: "puma"), usual(warmup: false, rehearsed: true),
           *servers.map { |server| usual(app: "rack", server: server) }
-        ]
+        ].uniq
       end
 
       # Each server once, and once rehearsed those that are set up differently.
