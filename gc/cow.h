@@ -70,7 +70,11 @@ struct cow_seal_page {
     unsigned short sealed : 1;
     unsigned short remembering : 1; /* it stands in .remembering of its heap */
     unsigned short has_duties : 1; /* an object in it has a duty, or may get one (exit_duties.h) */
+    unsigned short fork_depth : 13; /* rb_gc_fork_depth of the process that sealed it */
 };
+
+/* Above it, .fork_depth no longer tells a page of a process from one of its parents. */
+#define COW_SEAL_FORK_DEPTH_MAX ((1u << 13) - 1)
 
 /* What the seal records of a heap, in rb_heap_t; cow_verify_seal recomputes it. */
 struct cow_seal_heap {

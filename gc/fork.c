@@ -8,8 +8,9 @@
  *         3. mark stack      chunks that are not in use go back to the system
  *     cow_postfork_child     in the child, with the VM lock:
  *         1. walks           of threads that do not exist in the child are dropped
- *         2. seal            pages that the parent has sealed count as inherited, none as the child's own
- *         3. nursery         is sized by what the child has of its own
+ *         2. VM's words      that the parent has freed or not yet used are left alone
+ *         3. seal            pages that the parent has sealed count as inherited, none as the child's own
+ *         4. nursery         is sized by what the child has of its own
  *     cow_postfork_parent    in the parent, with the VM lock:
  *         1. nursery         is sized, because the sealed pages are shared from now on
  *
@@ -115,6 +116,7 @@ cow_postfork_child(rb_objspace_t *objspace)
 {
     objspace->flags.forked_child = TRUE;
     cow_walks_postfork_child(objspace);
+    cow_vm_words_inherit(&cow_vm_words);
     for (int i = 0; i < HEAP_COUNT; i++) {
         heaps[i].seal.last_inherited = heaps[i].seal.last;
     }

@@ -21,6 +21,8 @@
 # define COW_PREPARE_HEAP_DEAD_SLOTS 256
 #endif
 
+void rb_young_tables_merge(void); /* young_tables.c, in vm.c */
+
 /* May the heap be sealed if the setting is at least +mode+, and is it big enough? */
 static bool
 cow_seal_wanted(rb_objspace_t *objspace, enum cow_seal_mode mode)
@@ -49,6 +51,7 @@ cow_seal_prepare(rb_objspace_t *objspace)
     unsigned int level = cow_seal_lock();
 
     gc_rest(objspace);
+    rb_young_tables_merge();
     garbage_collect(objspace, GPR_FLAG_AT_ONCE | GPR_FLAG_PROMOTE);
     if (!is_lazy_sweeping(objspace) && !is_incremental_marking(objspace)) {
         cow_seal_pages(objspace);
@@ -65,6 +68,7 @@ cow_prepare_heap_begin(rb_objspace_t *objspace)
     unsigned int level = cow_seal_lock();
 
     gc_rest(objspace);
+    rb_young_tables_merge();
     for (int i = 0; i < HEAP_COUNT; i++) {
         while (heaps[i].seal.last) cow_seal_open_page(objspace, &heaps[i], heaps[i].seal.last);
     }

@@ -267,6 +267,7 @@ cow_seal_pages(rb_objspace_t *objspace)
             cow_arena_clear_words(page->pinned_bits, HEAP_PAGE_BITMAP_LIMIT);
             if (page->seal.keep > 0) {
                 page->seal.sealed = TRUE;
+                page->seal.fork_depth = MIN(rb_gc_fork_depth, COW_SEAL_FORK_DEPTH_MAX);
                 cow_locate_seal(page->body);
                 ccan_list_del(&page->page_node);
                 ccan_list_add_after(&heap->pages,
@@ -291,7 +292,17 @@ cow_seal_pages(rb_objspace_t *objspace)
     }
     objspace->heap_pages.allocatable_slots = 0;
     heap_pages_free_unused_pages(objspace);
+    cow_vm_words_seal(&cow_vm_words);
     objspace->seal.count++;
     objspace->seal.slots = objspace_available_slots(objspace);
     objspace->seal.survivors_at_seal = objspace->seal.survivors;
+}
+
+/* Does the object lie in a page that a parent of this process has sealed? */
+bool
+rb_gc_impl_obj_inherited_p(void *objspace_ptr, VALUE obj)
+{
+    const struct heap_page *page = GET_HEAP_PAGE(obj);
+
+    return page->seal.sealed && page->seal.fork_depth < rb_gc_fork_depth;
 }

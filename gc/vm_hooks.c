@@ -109,3 +109,13 @@ rb_gc_current_thread(void)
 {
     return GET_THREAD();
 }
+
+/* The number of forks between the process that started the interpreter and this one. */
+unsigned int rb_gc_fork_depth;
+
+/* As rb_gc_obj_inherited_p, in a process that was forked. */
+bool
+rb_gc_sealed_obj_inherited_p(VALUE obj)
+{
+    return rb_gc_impl_obj_inherited_p(rb_gc_get_objspace(), obj);
+}

@@ -22,6 +22,25 @@ operand() {
 # builds: the kinds of builds in tool/builds.
 builds() { sed -e '/^#/d' -e 's/[[:space:]].*//' "$top/tool/builds"; }
 
+# kind_options KIND: what configure gets for a kind beside build/config.args, quoted for eval.
+kind_options() {
+    case $1 in
+      cow) ;;
+      stock) # what our configure set there is not pristine's
+        echo "XCFLAGS=" ;;
+      profile) # with the census of gc/census.c, for benchmark/pages
+        echo "optflags='-O3 -fno-omit-frame-pointer' cppflags='-DCOW_CENSUS=1'" ;;
+      debug)
+        echo "optflags=-O1 cppflags='-DRUBY_DEBUG=1 -DRGENGC_CHECK_MODE=1'" ;;
+      asan) # of jemalloc's blocks it knows nothing; the rest as in CRuby's doc/contributing/building_ruby.md
+        echo "--without-jemalloc --disable-yjit optflags=-O1" \
+             "cflags='-fsanitize=address -fno-omit-frame-pointer -DUSE_MN_THREADS=0'" ;;
+      *) # a way to find mark bits
+        size=$(grep -o -e '-DHEAP_PAGE_ALIGN_LOG=[0-9]*' "$top/build/config.args" || true)
+        echo "XCFLAGS='$size -DCOW_LOCATE_BY=COW_LOCATE_$(echo "$1" | tr '[:lower:]' '[:upper:]')'" ;;
+    esac
+}
+
 # pin KEY: the value of KEY in upstream.pin.
 pin() {
     sed -n "s/^$1=//p" "$top/upstream.pin"

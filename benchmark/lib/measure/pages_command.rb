@@ -3,6 +3,7 @@
 
 require "io/wait"
 require "json"
+require_relative "../memory/census"
 require_relative "../memory/faults"
 require_relative "../memory/lost_pages"
 require_relative "command_line"
@@ -13,9 +14,9 @@ module CowBench
   # benchmark/pages.
   class PagesCommand < CommandLine
     NAME = "benchmark/pages"
-    ERRORS = [AddressSpace::Unreadable, Faults::Impossible, Measured::Failed].freeze
+    ERRORS = [AddressSpace::Unreadable, Census::Unreadable, Faults::Impossible, Measured::Failed].freeze
     BANNER = <<~TEXT
-      Usage: benchmark/pages compare MASTER WORKER [--faults FILE] [--json]
+      Usage: benchmark/pages compare MASTER WORKER [--faults FILE] [--census FILE] [--json]
                which pages the worker (a process number) shares with its master, lost, or has for itself
              benchmark/pages record WORKER FILE
                records who writes which page first, until the worker ends or Enter is pressed
@@ -51,6 +52,10 @@ module CowBench
                  "a record made with `record`: also say which functions wrote first") do |file|
         @faults = file
       end
+      options.on("--census FILE",
+                 "what the master has written there (COWRUBY_CENSUS): also say which structures differ") do |file|
+        @census = file
+      end
       options.on("--json", "print JSON in place of tables") { @json = true }
       options.on("--warmups N", Integer,
                  "for try: calls of Process.warmup before the fork (default 1)") do |n|
@@ -73,15 +78,24 @@ module CowBench
     def compare(master, worker)
       raise Bad, "no such file: #{@faults}" if @faults && !File.exist?(@faults)
 
-      show(LostPages.new(master, worker, @faults && Faults.first_writers(@faults)), master, worker)
+      show(LostPages.new(master, worker, @faults && Faults.first_writers(@faults), @census && Census.load(@census)),
+           master, worker)
     end
 
     def show(lost, master, worker)
       if @json
-        writers = lost.writers.map { |(kind, function), mb| { kind: kind, function: function, mb: mb } }
-        puts JSON.pretty_generate(pages: lost.to_h, first_writers: writers)
+        puts JSON.pretty_generate(pages: lost.to_h, first_writers: listed(lost.writers),
+                                  first_writers_without_a_difference: listed(lost.idle_writers),
+                                  first_writers_of_own_pages: listed(lost.own_writers),
+                                  structures: lost.structures.map do |(kind, name), row|
+                                    { kind: kind, structure: name, **row.transform_keys(&:to_sym) }
+                                  end)
       else
-        puts [pages_table(lost, master, worker), *writers_table(lost.writers)].map(&:to_text).join("\n")
+        puts [pages_table(lost, master, worker),
+              writers_table("Which function wrote a lost page first", lost.writers),
+              writers_table("The same, of lost pages without a difference", lost.idle_writers),
+              writers_table("The same, of the worker's own pages", lost.own_writers),
+              structures_table(lost.structures)].compact.map(&:to_text).join("\n")
       end
     end
 
@@ -94,8 +108,22 @@ module CowBench
                 note: ("No GC pages were recognised: they are counted as malloc." if lost.gc_pages_unknown?))
     end
 
+    def listed(writers)
+      writers.map { |(kind, function), mb| { kind: kind, function: function, mb: mb } }
+    end
+
+    # nil where there was no census.
+    def structures_table(structures)
+      return if structures.empty?
+
+      rows = structures.map { |(kind, name), row| [name, kind, *row.values.map { |mb| format("%.2f", mb) }] }
+      Table.new("Which structures' words differ from the master's",
+                ["structure", "kind", *structures.values.first.keys], rows.first(MOST_WRITERS),
+                note: "alone: no other structure's word differs on the page")
+    end
+
     # nil where the faults were not recorded.
-    def writers_table(writers)
+    def writers_table(title, writers)
       return if writers.empty?
 
       rows = writers.map { |(kind, function), size| [function, kind, format("%.2f", size)] }
@@ -103,7 +131,7 @@ module CowBench
       more = rows.size - shown.size
       rest = format("%.2f", writers.values.drop(MOST_WRITERS).sum)
       shown << ["(#{more} more)", "", rest] if more.positive?
-      Table.new("Which function wrote a lost page first", ["function", "kind", "MB"], shown,
+      Table.new(title, ["function", "kind", "MB"], shown,
                 note: "unknown: no write was seen; the other side copied the page, or it was lost before " \
                       "the record began")
     end

@@ -52,8 +52,9 @@ module CowBench
     attr_reader :port, :directory
 
     # +directory+ is the run's own. +settings+ holds :warmup and :yjit, :oob_gc where
-    # workers shall collect between requests, and :rehearsed where the application
-    # shall be rehearsed before the first fork (lib/cowruby/rehearsal.rb).
+    # workers shall collect between requests, :rehearsed where the application shall
+    # be rehearsed before the first fork (lib/cowruby/rehearsal.rb), and in :census the
+    # file for the master's census, if it can write one (gc/census.c).
     def initialize(app, build, directory, settings)
       @app = app
       @build = build
@@ -174,7 +175,8 @@ module CowBench
       switches = %i[warmup yjit oob_gc].to_h { |name| [name.to_s.upcase, @settings[name] ? "1" : "0"] }
       @app.environment(@build, @directory)
           .merge(switches, "PORT" => port.to_s, "WORKERS" => WORKERS.to_s, "RUBYOPT" => "-r#{FORK_TIME}",
-                           "REHEARSAL" => (REHEARSAL if @settings[:rehearsed]), **self.class::ENVIRONMENT)
+                           "REHEARSAL" => (REHEARSAL if @settings[:rehearsed]),
+                           "COWRUBY_CENSUS" => @settings[:census], **self.class::ENVIRONMENT)
     end
 
     # COMMAND is a program of a gem, its option for a configuration, and the name of that.

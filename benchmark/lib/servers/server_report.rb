@@ -32,11 +32,13 @@ module CowBench
       metric :p99, "99th percentile of latency", "ms", :less, 1
       metric :first_fork, "the first fork that makes a worker, seal included", "ms", :less, 1
       metric :growth, "private dirty memory of a worker on the way", "MB", :less, 1
+      metric :share, "the same, in parts of what the master had in memory before the first request", "", :less, 3
       metric :spread, "from the worker with the least to the one with the most, before the first request",
              "MB", :less, 2
       metric :lost_gc, "inherited and lost by one worker: GC pages", "MB", :less, 1
       metric :lost_malloc, "inherited and lost by one worker: malloc", "MB", :less, 1
       metric :own, "one worker's own: all kinds", "MB", :less, 1
+      metric :idle, "lost without a difference", "MB", :less, 2
       metric :words, "changed 8-byte words on its lost pages", "MB", :less, 2
     end
 
@@ -74,7 +76,9 @@ module CowBench
       growth = run["points"].to_h do |point|
         ["#{setting.label}, after #{point["requests"]}", private_of(point)]
       end
+      master = master_of(run["points"].first)
       { private: { "#{setting.label}, after #{last["requests"]}" => private_of(last) }, growth: growth,
+        share: master && growth.transform_values { |mb| mb / master },
         tree: Memory.mb(last["processes"].sum { |process| process["Pss"] }), rate: load["rate"],
         p50: load["p50"], p99: load["p99"], cpu: cpu_of(run["loads"]), first_fork: run["first_fork"],
         spread: spread_of(run["points"].first) }.compact
@@ -83,7 +87,17 @@ module CowBench
     def self.page_values(kinds)
       own = kinds.values.sum { |kind| kind["own"] }
       { lost_gc: kinds.dig("GC pages", "lost"), lost_malloc: kinds.dig("malloc", "lost"), own: own,
+        idle: kinds.values.sum { |kind| kind["lost without a difference"] },
         words: kinds.values.sum { |kind| kind["changed words"] } }
+    end
+
+    # What the process that the workers come from has in memory, in MB: the largest that is no worker. nil
+    # where requests were served before.
+    def self.master_of(point)
+      return unless point["requests"].zero?
+
+      sizes = point["processes"].reject { |process| process["worker"] }.map { |process| process["Rss"] }
+      Memory.mb(sizes.max) if sizes.any?
     end
 
     # Milliseconds a request; nil where a server's CPU time fell, because orphans left.
@@ -110,30 +124,36 @@ module CowBench
       workers.map { |worker| Memory.mb(worker["Private_Dirty"]) }
     end
 
-    # A picture for each server and malloc: private memory over the requests served. All of an
-    # application end at the same height, so that they can be compared.
+    # What the pictures of each server and malloc show over the requests served: title and y axis.
+    CURVES = {
+      growth: ["private dirty memory of a worker (less is better)", "private memory (MB)"],
+      share: ["private memory of a worker, in parts of the master's (less is better)", "private / master"]
+    }.freeze
+
+    # All of an application end at the same height, so that they can be compared.
     def self.curves(_application, samples)
-      curves = samples.select { |sample| sample.outcome.values[:growth] }
-      top = Chart.round_up(curves.flat_map { |sample| sample.outcome.values[:growth].values }.max || 0)
-      curves.group_by { |sample| setting(sample).chart }.map do |words, runs|
-        title = "#{words.join(", ")}: private dirty memory of a worker (less is better)"
-        Chart::Lines.new(name: "#{words.join("-")}-growth", title: title,
-                         x_title: "requests served by all workers",
-                         y_title: "private memory (MB)", lines: lines(runs), cases: CASES, top: top)
+      CURVES.flat_map do |metric, (title, y_title)|
+        curves = samples.select { |sample| sample.outcome.values[metric] }
+        top = Chart.round_up(curves.flat_map { |sample| sample.outcome.values[metric].values }.max || 0)
+        curves.group_by { |sample| setting(sample).chart }.map do |words, runs|
+          Chart::Lines.new(name: "#{words.join("-")}-#{metric}", title: "#{words.join(", ")}: #{title}",
+                           x_title: "requests served by all workers", y_title: y_title,
+                           lines: lines(metric, runs), cases: CASES, top: top)
+        end
       end
     end
 
-    def self.lines(samples)
+    def self.lines(metric, samples)
       samples.group_by { |sample| [sample.build, setting(sample).case_on_chart] }
-             .map { |(build, kase), runs| Chart::Line.new(build, kase, points(runs)) }
+             .map { |(build, kase), runs| Chart::Line.new(build, kase, points(metric, runs)) }
     end
 
     def self.setting(sample)
       ServerMatrix::Setting.of(sample.outcome.raw["setting"])
     end
 
-    def self.points(samples)
-      growth = samples.flat_map { |sample| sample.outcome.values[:growth].to_a }
+    def self.points(metric, samples)
+      growth = samples.flat_map { |sample| sample.outcome.values[metric].to_a }
       growth.group_by { |label, _| label[/\d+\z/].to_i }
             .map { |requests, same| [requests, Statistics.median(same.map(&:last))] }.sort
     end
@@ -144,17 +164,30 @@ module CowBench
 
     private
 
-    # Which function wrote a lost page first: a table a setting, a column a build.
+    # Lists of a run for the pages: what their tables say, what an entry is called, and its figure.
+    PAGE_LISTS = {
+      "writers" => ["which function wrote a lost page first (MB)", "function", "mb"],
+      "idle_writers" => ["the same, of lost pages without a difference (MB)", "function", "mb"],
+      "own_writers" => ["which function wrote a page of the worker's own first (MB)", "function", "mb"],
+      "structures" => ["lost pages on which words of a structure differ (MB)", "structure", "on pages of"]
+    }.freeze
+
+    # A table a setting and list, a column a build.
     def writer_tables
-      watched = @runs.select do |run|
-        run["setting"]["measure"].to_s == "pages" && run["pages"]["writers"].any?
+      watched = @runs.select { |run| run["setting"]["measure"].to_s == "pages" }
+      watched.group_by { |run| run["setting"] }.flat_map do |setting, runs|
+        PAGE_LISTS.keys.filter_map { |list| writer_table(setting, list, runs) }
       end
-      watched.group_by { |run| run["setting"] }.map { |setting, runs| writer_table(setting, runs) }
     end
 
-    def writer_table(setting, runs)
+    # nil where no run has such a list.
+    def writer_table(setting, list, runs)
+      runs = runs.select { |run| run["pages"][list]&.any? }
+      return if runs.empty?
+
+      title, word, = PAGE_LISTS.fetch(list)
       names = @builds.map(&:name) & runs.map { |run| run["build"] }
-      found = names.to_h { |name| [name, writers(runs.select { |run| run["build"] == name })] }
+      found = names.to_h { |name| [name, writers(list, runs.select { |run| run["build"] == name })] }
       keys = found.values.flat_map(&:keys).uniq.max_by(WRITERS) do |key|
         found.values.sum do |sizes|
           sizes.fetch(key, 0)
@@ -164,14 +197,15 @@ module CowBench
         [function, kind, *names.map { |name| format("%.2f", found[name].fetch([kind, function], 0)) }]
       end
       Table.new("#{setting["app"]}, #{ServerMatrix::Setting.of(setting).label}: " \
-                "which function wrote a lost page first (MB)", ["function", "kind", *names], rows)
+                "#{title}", [word, "kind", *names], rows)
     end
 
     # The mean of several runs.
-    def writers(runs)
+    def writers(list, runs)
+      _, word, figure = PAGE_LISTS.fetch(list)
       sums = Hash.new(0)
-      runs.flat_map { |run| run["pages"]["writers"] }
-          .each { |writer| sums[[writer["kind"], writer["function"]]] += writer["mb"] / runs.size }
+      runs.flat_map { |run| run["pages"][list] }
+          .each { |entry| sums[[entry["kind"], entry[word]]] += entry[figure] / runs.size }
       sums
     end
   end

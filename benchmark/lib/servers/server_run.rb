@@ -4,6 +4,7 @@
 require "fileutils"
 require "tmpdir"
 require_relative "../measure/build"
+require_relative "../memory/census"
 require_relative "../memory/faults"
 require_relative "../memory/lost_pages"
 require_relative "app"
@@ -31,7 +32,8 @@ module CowBench
       Server.find(@setting.server).missing&.then { |reason| raise Server::Missing, reason }
       @app.prepare(@build)
       directory = Dir.mktmpdir("server")
-      @server = Server.find(@setting.server).new(@app, @build, directory, @setting.to_h)
+      @census = File.join(directory, "census") if @setting.measure == :pages
+      @server = Server.find(@setting.server).new(@app, @build, directory, { **@setting.to_h, census: @census })
       measure(directory)
     ensure
       @faults&.finish
@@ -135,9 +137,18 @@ module CowBench
       writers = Faults.first_writers(@record) if @faults
       @faults = nil
       worker = @server.workers.include?(@watched) ? @watched : @server.workers.last
-      lost = LostPages.new(@server.origin(worker), worker, writers)
-      found = lost.writers.map { |(kind, function), mb| { kind: kind, function: function, mb: mb } }
-      { kinds: lost.to_h, writers: found, no_writers: @no_faults }
+      census = Census.load(@census) if File.exist?(@census)
+      lost = LostPages.new(@server.origin(worker), worker, writers, census)
+      { kinds: lost.to_h, writers: listed(lost.writers), idle_writers: listed(lost.idle_writers),
+        own_writers: listed(lost.own_writers), structures: structures(lost), no_writers: @no_faults }
+    end
+
+    def listed(writers)
+      writers.map { |(kind, function), mb| { kind: kind, function: function, mb: mb } }
+    end
+
+    def structures(lost)
+      lost.structures.map { |(kind, name), row| { kind: kind, structure: name, **row } }
     end
   end
 end

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef COW_ISEQ_JIT_H
+#define COW_ISEQ_JIT_H
+
+/*
+ * iseq_jit: the words of an iseq that a JIT and the interpreter write while the program runs.
+ *
+ * Job: counts the calls of an iseq until it is compiled, and holds what the JIT has made of it then. Upstream
+ * has these words in the body of the iseq, of which nothing else is written: a forked child would copy an OS
+ * page for the two words of one iseq. Here an iseq has 16 bytes in a region of their own (vm_words.h).
+ *
+ * While an iseq is not compiled, the word of its machine code counts. Its highest bit is set then, if any
+ * call was counted:
+ *
+ *     63   62 ... 16                          15 ... 0
+ *     1    YJIT's total of calls, at a time   calls
+ *
+ * Addresses of code are below 2 ** 63. The calls stop at COW_ISEQ_JIT_MOST_CALLS; nothing is written any more
+ * then.
+ *
+ * Entry points: cow_iseq_jit_code, cow_iseq_jit_set_code, cow_iseq_jit_count; cow_iseq_jit_note_total,
+ * cow_iseq_jit_calls_since.
+ *
+ * Who writes this memory after a fork: a child that runs an inherited iseq, until the iseq is compiled or has
+ * run very often.
+ */
+
+#include <stdint.h>
+
+#define COW_ISEQ_JIT_MOST_CALLS 0xffff
+#define COW_ISEQ_JIT_COUNTS (UINT64_C(1) << 63)
+#define COW_ISEQ_JIT_TOTAL_MASK ((UINT64_C(1) << 47) - 1)
+
+struct rb_iseq_jit {
+    uint64_t code; /* the address of the machine code, or counters */
+    void *yjit_payload;
+};
+
+/* Gives the machine code of the iseq; NULL: it is not compiled. */
+static inline void *
+cow_iseq_jit_code(const struct rb_iseq_jit *jit)
+{
+    return (int64_t)jit->code > 0 ? (void *)(uintptr_t)jit->code : NULL;
+}
+
+/* Sets the machine code of the iseq. NULL: it has none, and its calls are counted from 0. */
+static inline void
+cow_iseq_jit_set_code(struct rb_iseq_jit *jit, const void *code)
+{
+    if (jit->code != (uintptr_t)code) jit->code = (uintptr_t)code;
+}
+
+/* Counts a call of an iseq that is not compiled. Gives the number of its calls; 0: more than can be
+ * counted. */
+static inline unsigned int
+cow_iseq_jit_count(struct rb_iseq_jit *jit)
+{
+    const unsigned int calls = jit->code & COW_ISEQ_JIT_MOST_CALLS;
+
+    if (calls == COW_ISEQ_JIT_MOST_CALLS) return 0;
+    jit->code = (jit->code | COW_ISEQ_JIT_COUNTS) + 1;
+    return calls + 1;
+}
+
+/* Notes the +total+ of calls of all iseqs, in an iseq whose calls are being counted. */
+static inline void
+cow_iseq_jit_note_total(struct rb_iseq_jit *jit, uint64_t total)
+{
+    jit->code = COW_ISEQ_JIT_COUNTS | (total & COW_ISEQ_JIT_TOTAL_MASK) << 16 |
+        (jit->code & COW_ISEQ_JIT_MOST_CALLS);
+}
+
+/* Gives by how much the total has grown since it was noted, to +total+. */
+static inline uint64_t
+cow_iseq_jit_calls_since(const struct rb_iseq_jit *jit, uint64_t total)
+{
+    return (total - (jit->code >> 16)) & COW_ISEQ_JIT_TOTAL_MASK;
+}
+
+#endif /* COW_ISEQ_JIT_H */

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef COW_VM_WORDS_STREAMS_H
+#define COW_VM_WORDS_STREAMS_H
+
+/*
+ * vm_words_streams: what the VM calls to get memory for words that it writes while it runs (vm_words.h).
+ */
+
+#include <stddef.h>
+
+/* What lies apart from what: words of one stream are written at about the same time, and die together. */
+enum cow_vm_words_stream {
+    COW_VM_WORDS_RUN, /* of methods and blocks */
+    COW_VM_WORDS_ONCE, /* of what runs once: files, bodies of classes, eval */
+    COW_VM_WORDS_JIT,
+    COW_VM_WORDS_STREAMS
+};
+
+void *rb_gc_vm_words_alloc(enum cow_vm_words_stream stream, size_t size);
+void rb_gc_vm_words_free(enum cow_vm_words_stream stream, void *block, size_t size);
+
+#endif /* COW_VM_WORDS_STREAMS_H */

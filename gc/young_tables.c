@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * young_tables: the parts of young_tables.h that are not inlined; included by vm.c.
+ */
+
+#include "young_tables.h"
+
+struct cow_young_tables cow_young;
+
+#if VM_CHECK_MODE > 0
+/* For tests: every class has a young part from the start (COWRUBY_YOUNG_CLASSES=all). */
+static bool
+cow_young_classes_all(void)
+{
+    static int all = -1;
+
+    if (all < 0) {
+        const char *env = getenv("COWRUBY_YOUNG_CLASSES");
+
+        all = env && strcmp(env, "all") == 0;
+    }
+    return all;
+}
+#else
+# define cow_young_classes_all() false
+#endif
+
+/* Gives the young part of a class, which it gets if it is inherited; NULL: it is not. */
+static struct cow_young_class *
+cow_young_class_to_write(VALUE klass)
+{
+    if (!rb_gc_obj_inherited_p(klass) && !cow_young_classes_all()) return NULL;
+    struct cow_young_class *young = cow_young_class(klass);
+
+    if (young == NULL) {
+        young = ZALLOC(struct cow_young_class);
+        if (cow_young.classes == NULL) cow_young.classes = st_init_numtable();
+        st_insert(cow_young.classes, klass, (st_data_t)young);
+    }
+    return young;
+}
+
+/* Gives where the table of call caches of a class is to which this process adds. The table may be NULL. */
+struct rb_id_table **
+rb_young_cc_tbl_to_write(VALUE klass)
+{
+    struct cow_young_class *young = cow_young_class_to_write(klass);
+
+    return young ? &young->cc_tbl : &RCLASS_CC_TBL(klass);
+}
+
+/* The same for callable methods. */
+struct rb_id_table **
+rb_young_callable_m_tbl_to_write(VALUE klass)
+{
+    struct cow_young_class *young = cow_young_class_to_write(klass);
+
+    return young ? &young->callable_m_tbl : &RCLASS_CALLABLE_M_TBL(klass);
+}
+
+/* Called when a class is freed, when the contents of its young tables are no longer needed. */
+void
+rb_young_class_free(VALUE klass)
+{
+    struct cow_young_class *young = cow_young_class(klass);
+    st_data_t key = klass;
+
+    if (young == NULL) return;
+    st_delete(cow_young.classes, &key, NULL);
+    if (young->cc_tbl) rb_id_table_free(young->cc_tbl);
+    if (young->callable_m_tbl) rb_id_table_free(young->callable_m_tbl);
+    xfree(young);
+}
+
+/* In a child, before it runs any Ruby. */
+void
+rb_young_tables_postfork_child(void)
+{
+    rb_vm_t *vm = GET_VM();
+    const VALUE disabled = rb_gc_disable_no_rest();
+
+    if (cow_young.inherited_fstrings == NULL) {
+        cow_young.inherited_fstrings = vm->frozen_strings;
+        vm->frozen_strings = st_init_table(vm->frozen_strings->type);
+    }
+    if (cow_young.inherited_constants == NULL) {
+        cow_young.inherited_constants = vm->constant_cache;
+        vm->constant_cache = rb_id_table_create(0);
+    }
+    if (disabled == Qfalse) rb_gc_enable();
+}
+
+/* Gives the inherited interned string with the contents of +str+; 0: there is none. */
+VALUE
+rb_vm_inherited_fstring(VALUE str)
+{
+    st_data_t key = str, found;
+
+    if (cow_young.inherited_fstrings == NULL) return 0;
+    if (!st_lookup(cow_young.inherited_fstrings, key, &found)) return 0;
+    if (!rb_objspace_garbage_object_p(found)) return found;
+
+    /* It is dead. Its sweep must not delete the string that takes its place. */
+    FL_UNSET(found, RSTRING_FSTR);
+    st_delete(cow_young.inherited_fstrings, &key, NULL);
+    return 0;
+}
+
+/* Called when an interned string is freed. No contents are in both parts. */
+void
+rb_vm_fstring_delete(VALUE str)
+{
+    st_data_t key = str;
+
+    if (st_delete(GET_VM()->frozen_strings, &key, NULL) || cow_young.inherited_fstrings == NULL) return;
+    st_delete(cow_young.inherited_fstrings, &key, NULL);
+}
+
+static int
+cow_young_merge_fstring(st_data_t string, st_data_t value, st_data_t inherited)
+{
+    st_insert((st_table *)inherited, string, value);
+    return ST_CONTINUE;
+}
+
+static int
+cow_young_merge_cache(st_data_t cache, st_data_t value, st_data_t inherited)
+{
+    st_insert((st_table *)inherited, cache, value);
+    return ST_CONTINUE;
+}
+
+static enum rb_id_table_iterator_result
+cow_young_merge_constant(ID id, VALUE caches, void *inherited)
+{
+    VALUE found;
+
+    if (rb_id_table_lookup(inherited, id, &found)) {
+        st_foreach((st_table *)caches, cow_young_merge_cache, (st_data_t)found);
+        st_free_table((st_table *)caches);
+    }
+    else {
+        rb_id_table_insert(inherited, id, caches);
+    }
+    return ID_TABLE_CONTINUE;
+}
+
+static enum rb_id_table_iterator_result
+cow_young_merge_method(ID id, VALUE method, void *inherited)
+{
+    rb_id_table_insert(inherited, id, method);
+    return ID_TABLE_CONTINUE;
+}
+
+/* The call caches of one method: into those that the class has, or as they are. */
+static enum rb_id_table_iterator_result
+cow_young_merge_ccs(ID id, VALUE young, void *inherited)
+{
+    struct rb_class_cc_entries *from = (struct rb_class_cc_entries *)young, *to;
+    VALUE found;
+
+    if (!rb_id_table_lookup(inherited, id, &found)) {
+        rb_id_table_insert(inherited, id, young);
+        return ID_TABLE_CONTINUE;
+    }
+    to = (struct rb_class_cc_entries *)found;
+    if (to->cme != from->cme) { /* it was invalidated, and is not looked at any more */
+        rb_vm_ccs_free(to);
+        rb_id_table_insert(inherited, id, young);
+        return ID_TABLE_CONTINUE;
+    }
+    SIZED_REALLOC_N(to->entries, struct rb_class_cc_entries_entry, to->len + from->len, to->capa);
+    MEMCPY(to->entries + to->len, from->entries, struct rb_class_cc_entries_entry, from->len);
+    to->len = to->capa = to->len + from->len;
+    ruby_xfree(from->entries);
+    ruby_xfree(from);
+    return ID_TABLE_CONTINUE;
+}
+
+/* Merges a table of a class, or takes the child's where the class has none. */
+static void
+cow_young_merge_table(struct rb_id_table **to, struct rb_id_table *from,
+                      enum rb_id_table_iterator_result (*merge)(ID, VALUE, void *))
+{
+    if (from == NULL) return;
+    if (*to == NULL) {
+        *to = from;
+    }
+    else {
+        rb_id_table_foreach(from, merge, *to);
+        rb_id_table_free(from);
+    }
+}
+
+static int
+cow_young_merge_class(st_data_t klass, st_data_t value, st_data_t ignored)
+{
+    struct cow_young_class *young = (struct cow_young_class *)value;
+
+    if (rb_objspace_garbage_object_p(klass)) return ST_CONTINUE; /* the sweep frees them */
+    cow_young_merge_table(&RCLASS_CC_TBL(klass), young->cc_tbl, cow_young_merge_ccs);
+    cow_young_merge_table(&RCLASS_CALLABLE_M_TBL(klass), young->callable_m_tbl, cow_young_merge_method);
+    ruby_xfree(young);
+    return ST_DELETE;
+}
+
+/* Makes one of the two parts again. Called before this process seals its heap, with the VM lock, and not in a
+ * collection. */
+void
+rb_young_tables_merge(void)
+{
+    rb_vm_t *vm = GET_VM();
+    const VALUE disabled = rb_gc_disable_no_rest(); /* it would mark what is in neither part yet */
+
+    if (cow_young.inherited_fstrings) {
+        st_table *young = vm->frozen_strings;
+
+        st_foreach(young, cow_young_merge_fstring, (st_data_t)cow_young.inherited_fstrings);
+        vm->frozen_strings = cow_young.inherited_fstrings;
+        cow_young.inherited_fstrings = NULL;
+        st_free_table(young);
+    }
+    if (cow_young.inherited_constants) {
+        struct rb_id_table *young = vm->constant_cache;
+
+        rb_id_table_foreach(young, cow_young_merge_constant, cow_young.inherited_constants);
+        vm->constant_cache = cow_young.inherited_constants;
+        cow_young.inherited_constants = NULL;
+        rb_id_table_free(young);
+    }
+    if (cow_young.classes) {
+        st_foreach(cow_young.classes, cow_young_merge_class, 0);
+        if (cow_young.classes->num_entries == 0) {
+            st_free_table(cow_young.classes);
+            cow_young.classes = NULL;
+        }
+    }
+    if (disabled == Qfalse) rb_gc_enable();
+}
+
+static int
+cow_young_list_class(st_data_t klass, st_data_t young, st_data_t list)
+{
+    VALUE **next = (VALUE **)list;
+
+    *(*next)++ = klass;
+    *(*next)++ = young;
+    return ST_CONTINUE;
+}
+
+static enum rb_id_table_iterator_result
+cow_young_update_ccs(VALUE value, void *ignored)
+{
+    struct rb_class_cc_entries *ccs = (struct rb_class_cc_entries *)value;
+
+    rb_gc_update_reference(&ccs->cme);
+    for (int i = 0; i < ccs->len; i++) rb_gc_update_reference(&ccs->entries[i].cc);
+    return ID_TABLE_CONTINUE;
+}
+
+static enum rb_id_table_iterator_result
+cow_young_check_method(VALUE method, void *ignored)
+{
+    return rb_gc_location(method) != method ? ID_TABLE_REPLACE : ID_TABLE_CONTINUE;
+}
+
+static enum rb_id_table_iterator_result
+cow_young_replace_method(VALUE *method, void *ignored, int existing)
+{
+    *method = rb_gc_location(*method);
+    return ID_TABLE_CONTINUE;
+}
+
+/* After objects have moved: enters the young parts of classes under the new addresses of their classes, and
+ * updates what they refer to. */
+void
+rb_young_tables_update_references(void)
+{
+    if (cow_young.inherited_fstrings) rb_gc_update_tbl_refs(cow_young.inherited_fstrings);
+    if (cow_young.classes == NULL) return;
+
+    const size_t count = cow_young.classes->num_entries;
+    VALUE *list = malloc(count * 2 * sizeof(VALUE)), *next = list; /* in a collection */
+    if (list == NULL) rb_memerror();
+
+    st_foreach(cow_young.classes, cow_young_list_class, (st_data_t)&next);
+    st_clear(cow_young.classes);
+    for (size_t i = 0; i < count; i++) {
+        struct cow_young_class *young = (struct cow_young_class *)list[i * 2 + 1];
+
+        st_insert(cow_young.classes, rb_gc_location(list[i * 2]), (st_data_t)young);
+        if (young->cc_tbl) rb_id_table_foreach_values(young->cc_tbl, cow_young_update_ccs, NULL);
+        if (young->callable_m_tbl)
+            rb_id_table_foreach_values_with_replace(young->callable_m_tbl, cow_young_check_method,
+                                                    cow_young_replace_method, NULL);
+    }
+    free(list);
+}

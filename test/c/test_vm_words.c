@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The memory of the words that the VM writes: cc -I../../gc test_vm_words.c -lcmocka
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#define COW_VM_WORDS_REGION ((size_t)1024 * 1024)
+#define COW_VM_WORDS_REGIONS 3
+#include "os.c"
+#include "vm_words.h"
+
+/* ---- a system that refuses what the test says */
+
+static struct { int maps_left, commits_left, name_errors; size_t limit; } fake;
+
+static void *
+fake_map(void *address, size_t size, int protection, int flags, int file, off_t offset)
+{
+    if (size >= COW_VM_WORDS_REGION && fake.maps_left-- <= 0) {
+        errno = ENOMEM;
+        return MAP_FAILED;
+    }
+    return mmap(address, size, protection, flags, file, offset);
+}
+
+static int
+fake_protect(void *address, size_t size, int protection)
+{
+    if (fake.commits_left-- > 0) return mprotect(address, size, protection);
+    errno = ENOMEM;
+    return -1;
+}
+
+static int
+fake_limit(struct rlimit *limit)
+{
+    limit->rlim_cur = fake.limit;
+    return 0;
+}
+
+static const struct cow_os_calls fake_calls = {
+    fake_map, munmap, fake_protect, madvise, fake_limit, NULL, cow_os_page_size, malloc,
+    cow_os_allocate_zeroed, free
+};
+
+static struct cow_vm_words words;
+
+static int
+set_up(void **state)
+{
+    cow_os = &fake_calls;
+    fake.maps_left = fake.commits_left = 1000;
+    fake.limit = (size_t)RLIM_INFINITY;
+    words = (struct cow_vm_words){ 0 };
+    return 0;
+}
+
+static int
+tear_down(void **state)
+{
+    const bool good = cow_vm_words_verify(&words, stderr);
+
+    for (size_t i = 0; i < words.count; i++) {
+        cow_unpoison(words.regions[i].start, COW_VM_WORDS_REGION);
+        munmap(words.regions[i].start, COW_VM_WORDS_REGION);
+    }
+    return good ? 0 : -1;
+}
+
+static char *
+allocate(enum cow_vm_words_stream stream, size_t size)
+{
+    char *block = cow_vm_words_alloc(&words, stream, size);
+
+    if (block == NULL) return NULL;
+    assert_int_equal((uintptr_t)block % COW_VM_WORDS_UNIT, 0);
+    assert_true(cow_vm_words_has(&words, block));
+    for (size_t i = 0; i < size; i++) assert_int_equal(block[i], 0);
+    memset(block, 0xa5, size);
+    return block;
+}
+
+/* ---- blocks */
+
+static void
+test_blocks_lie_side_by_side(void **state)
+{
+    char *first = allocate(COW_VM_WORDS_RUN, 48), *second = allocate(COW_VM_WORDS_RUN, 20);
+    char *other = allocate(COW_VM_WORDS_ONCE, 16), *third = allocate(COW_VM_WORDS_RUN, 1024);
+
+    assert_ptr_equal(second, first + 48);
+    assert_ptr_equal(third, second + 32);
+    assert_true(other < first || other >= first + COW_VM_WORDS_EXTENT - 64);
+    assert_int_equal(words.live, 48 + 32 + 16 + 1024);
+}
+
+static void
+test_a_freed_block_is_used_again(void **state)
+{
+    char *first = allocate(COW_VM_WORDS_RUN, 40), *other = allocate(COW_VM_WORDS_RUN, 48);
+
+    cow_vm_words_free(&words, COW_VM_WORDS_RUN, first, 40);
+    assert_int_equal(words.live, 48);
+    assert_true(allocate(COW_VM_WORDS_ONCE, 48) != first);
+    assert_true(allocate(COW_VM_WORDS_RUN, 64) != first);
+    assert_ptr_equal(allocate(COW_VM_WORDS_RUN, 33), first);
+    cow_vm_words_free(&words, COW_VM_WORDS_RUN, other, 48);
+    assert_int_equal(words.lost, 0);
+}
+
+static void
+test_sizes(void **state)
+{
+    static const size_t sizes[] = { 1, 16, 17, 1008, 1009, 1024, 1025, 2048, 2049, 16384, 16385, 100000,
+                                    262144 };
+
+    for (int round = 0; round < 3; round++) {
+        char *blocks[sizeof(sizes) / sizeof(sizes[0])];
+
+        for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+            blocks[i] = allocate(COW_VM_WORDS_RUN, sizes[i]);
+            assert_non_null(blocks[i]);
+        }
+        assert_true(cow_vm_words_verify(&words, stderr));
+        for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+            for (size_t j = 0; j < sizes[i]; j++) assert_int_equal((unsigned char)blocks[i][j], 0xa5);
+            cow_vm_words_free(&words, COW_VM_WORDS_RUN, blocks[i], sizes[i]);
+        }
+        assert_int_equal(words.live, 0);
+    }
+    assert_null(cow_vm_words_alloc(&words, COW_VM_WORDS_RUN, 262145));
+    assert_int_equal(words.count, 1);
+}
+
+/* What is left of an extent is not lost. */
+static void
+test_the_end_of_an_extent(void **state)
+{
+    size_t used = 0;
+
+    while (words.count == 0 || words.regions[0].used == COW_VM_WORDS_EXTENT) {
+        allocate(COW_VM_WORDS_RUN, 1024);
+        used += 1024;
+    }
+    assert_in_range(used, COW_VM_WORDS_EXTENT - 1024, COW_VM_WORDS_EXTENT + 1024);
+    /* An extent has 1024 bytes less than its sign and 16 blocks. */
+    char *left = allocate(COW_VM_WORDS_RUN, 1008);
+    assert_true(left < words.regions[0].start + COW_VM_WORDS_EXTENT);
+}
+
+/* ---- around a fork */
+
+static void
+test_inherited_blocks_are_left_alone(void **state)
+{
+    char *freed = allocate(COW_VM_WORDS_RUN, 32), *kept = allocate(COW_VM_WORDS_RUN, 32);
+
+    cow_vm_words_free(&words, COW_VM_WORDS_RUN, freed, 32);
+    cow_vm_words_inherit(&words);
+    const size_t inherited = words.regions[0].inherited;
+    assert_int_equal(inherited, words.regions[0].used);
+
+    char *own = allocate(COW_VM_WORDS_RUN, 32);
+    assert_true(own >= words.regions[0].start + inherited);
+    char before[32];
+    memcpy(before, kept, 32);
+    cow_vm_words_free(&words, COW_VM_WORDS_RUN, kept, 32);
+    cow_unpoison(kept, 32);
+    assert_memory_equal(before, kept, 32);
+    assert_int_equal(words.lost, 32);
+    assert_int_equal(words.live, 32);
+
+    cow_vm_words_free(&words, COW_VM_WORDS_RUN, own, 32);
+    assert_ptr_equal(allocate(COW_VM_WORDS_RUN, 32), own);
+
+    /* A child of the child. */
+    cow_vm_words_inherit(&words);
+    assert_int_equal(words.lost, 0);
+    cow_vm_words_free(&words, COW_VM_WORDS_RUN, own, 32);
+    assert_int_equal(words.lost, 32);
+    assert_true(allocate(COW_VM_WORDS_RUN, 32) != own);
+}
+
+static void
+test_a_sealed_parent_goes_on_in_another_page(void **state)
+{
+    char *before = allocate(COW_VM_WORDS_RUN, 64), *freed = allocate(COW_VM_WORDS_RUN, 64);
+
+    cow_vm_words_free(&words, COW_VM_WORDS_RUN, freed, 64);
+    cow_vm_words_seal(&words);
+    assert_ptr_equal(allocate(COW_VM_WORDS_RUN, 64), freed);
+    char *next = allocate(COW_VM_WORDS_RUN, 64);
+    assert_true((uintptr_t)next / cow_os_page_size() > (uintptr_t)before / cow_os_page_size());
+    for (int i = 0; i < 10000; i++) cow_vm_words_seal(&words); /* nothing was allocated: no page is skipped */
+    assert_ptr_equal(allocate(COW_VM_WORDS_ONCE, 16), words.regions[0].start + COW_VM_WORDS_EXTENT);
+}
+
+/* ---- memory denied */
+
+static void
+test_no_region(void **state)
+{
+    fake.maps_left = 0;
+    assert_null(cow_vm_words_alloc(&words, COW_VM_WORDS_RUN, 16));
+    assert_true(words.denied);
+    fake.maps_left = 1000;
+    assert_null(cow_vm_words_alloc(&words, COW_VM_WORDS_RUN, 16)); /* it does not ask again */
+    assert_false(cow_vm_words_has(&words, &words));
+    cow_vm_words_seal(&words);
+    cow_vm_words_inherit(&words);
+}
+
+static void
+test_a_limit_of_address_space(void **state)
+{
+    fake.limit = COW_VM_WORDS_REGION * COW_VM_WORDS_SPARE - 1;
+    assert_null(cow_vm_words_alloc(&words, COW_VM_WORDS_RUN, 16));
+    assert_int_equal(words.count, 0);
+}
+
+static void
+test_no_memory_for_a_region(void **state)
+{
+    fake.commits_left = 0;
+    assert_null(cow_vm_words_alloc(&words, COW_VM_WORDS_RUN, 16));
+    assert_int_equal(words.count, 0);
+}
+
+/* Blocks that are there stay usable, and memory that comes back is used. */
+static void
+test_no_memory_later(void **state)
+{
+    char *block = allocate(COW_VM_WORDS_RUN, 16), *more;
+
+    fake.commits_left = 0;
+    while ((more = cow_vm_words_alloc(&words, COW_VM_WORDS_RUN, 1024))) memset(more, 1, 1024);
+    cow_vm_words_free(&words, COW_VM_WORDS_RUN, block, 16);
+    assert_ptr_equal(allocate(COW_VM_WORDS_RUN, 16), block);
+    fake.commits_left = 1000;
+    assert_non_null(allocate(COW_VM_WORDS_RUN, 1024));
+}
+
+static void
+test_all_regions_are_full(void **state)
+{
+    size_t bytes = 0;
+
+    while (cow_vm_words_alloc(&words, COW_VM_WORDS_RUN, 4096)) bytes += 4096;
+    assert_int_equal(words.count, COW_VM_WORDS_REGIONS);
+    assert_true(bytes > COW_VM_WORDS_REGIONS * COW_VM_WORDS_REGION * 9 / 10);
+    cow_vm_words_inherit(&words);
+    assert_null(cow_vm_words_alloc(&words, COW_VM_WORDS_RUN, 16));
+}
+
+/* ---- verification */
+
+static void
+test_a_fault_is_found(void **state)
+{
+    char *block = allocate(COW_VM_WORDS_RUN, 32), text[200] = "";
+    FILE *out = fmemopen(text, sizeof(text), "w");
+
+    cow_vm_words_free(&words, COW_VM_WORDS_RUN, block, 32);
+    words.streams[COW_VM_WORDS_RUN].free[2] = (void *)(block + 8);
+    assert_false(cow_vm_words_verify(&words, out));
+    fclose(out);
+    assert_non_null(strstr(text, "cow_vm_words.streams[0].free[2]"));
+    words.streams[COW_VM_WORDS_RUN].free[2] = NULL;
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_blocks_lie_side_by_side, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_freed_block_is_used_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_sizes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_the_end_of_an_extent, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_inherited_blocks_are_left_alone, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_sealed_parent_goes_on_in_another_page, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_no_region, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_limit_of_address_space, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_no_memory_for_a_region, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_no_memory_later, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_all_regions_are_full, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_fault_is_found, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
