@@ -131,7 +131,9 @@ cow_census_iseq(FILE *out, const rb_iseq_t *iseq)
     if (ISEQ_MBITS_BUFLEN(body->iseq_size) > 1)
         cow_census_block(out, body->mark_bits.list, 0, "iseq: bits of references");
     for (unsigned int i = 0; body->is_entries && i < body->ic_size; i++) {
-        cow_census_block(out, ISEQ_IS_IC_ENTRY(body, i).segments, 0, "iseq: names of a constant");
+        const struct iseq_inline_constant_cache *cache = &ISEQ_IS_IC_ENTRY(body, i);
+
+        cow_census_block(out, cache->segments, 0, "iseq: names of a constant");
     }
 }
 

@@ -43,6 +43,9 @@ struct cow_walk;
 
 #define COW_HEAP 1
 
+/* The number of forks between the process that started the interpreter and this one. */
+extern unsigned int rb_gc_fork_depth;
+
 #define COW_SLOT_SIZE BASE_SLOT_SIZE
 #ifndef HAVE_MMAP
 # define COW_HAS_MMAP 0

@@ -115,6 +115,7 @@ static void
 cow_postfork_child(rb_objspace_t *objspace)
 {
     objspace->flags.forked_child = TRUE;
+    rb_gc_fork_depth++;
     cow_walks_postfork_child(objspace);
     cow_vm_words_inherit(&cow_vm_words);
     for (int i = 0; i < HEAP_COUNT; i++) {

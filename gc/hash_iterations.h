@@ -80,7 +80,7 @@ cow_hash_iterated(VALUE hash)
 void
 rb_hash_mark_iterations(void)
 {
-    rb_gc_mark_values((long)cow_hash_iterations.count, cow_hash_iterations.hashes);
+    for (size_t i = 0; i < cow_hash_iterations.count; i++) rb_gc_mark(cow_hash_iterations.hashes[i]);
 }
 
 #endif /* COW_HASH_ITERATIONS_H */

@@ -18,13 +18,14 @@
  * Addresses of code are below 2 ** 63. The calls stop at COW_ISEQ_JIT_MOST_CALLS; nothing is written any more
  * then.
  *
- * Entry points: cow_iseq_jit_code, cow_iseq_jit_set_code, cow_iseq_jit_count; cow_iseq_jit_note_total,
- * cow_iseq_jit_calls_since.
+ * Entry points: cow_iseq_jit_code, cow_iseq_jit_set_code, cow_iseq_jit_count, cow_iseq_jit_threshold;
+ * cow_iseq_jit_note_total, cow_iseq_jit_calls_since.
  *
  * Who writes this memory after a fork: a child that runs an inherited iseq, until the iseq is compiled or has
  * run very often.
  */
 
+#include <limits.h>
 #include <stdint.h>
 
 #define COW_ISEQ_JIT_MOST_CALLS 0xffff
@@ -35,6 +36,13 @@ struct rb_iseq_jit {
     uint64_t code; /* the address of the machine code, or counters */
     void *yjit_payload;
 };
+
+/* Gives after how many calls an iseq is compiled, if the user wants it after +threshold+. */
+static inline unsigned int
+cow_iseq_jit_threshold(uint64_t threshold)
+{
+    return threshold < COW_ISEQ_JIT_MOST_CALLS ? (unsigned int)threshold : COW_ISEQ_JIT_MOST_CALLS;
+}
 
 /* Gives the machine code of the iseq; NULL: it is not compiled. */
 static inline void *
@@ -50,14 +58,14 @@ cow_iseq_jit_set_code(struct rb_iseq_jit *jit, const void *code)
     if (jit->code != (uintptr_t)code) jit->code = (uintptr_t)code;
 }
 
-/* Counts a call of an iseq that is not compiled. Gives the number of its calls; 0: more than can be
+/* Counts a call of an iseq that is not compiled. Gives the number of its calls; UINT_MAX: more than can be
  * counted. */
 static inline unsigned int
 cow_iseq_jit_count(struct rb_iseq_jit *jit)
 {
     const unsigned int calls = jit->code & COW_ISEQ_JIT_MOST_CALLS;
 
-    if (calls == COW_ISEQ_JIT_MOST_CALLS) return 0;
+    if (calls == COW_ISEQ_JIT_MOST_CALLS) return UINT_MAX;
     jit->code = (jit->code | COW_ISEQ_JIT_COUNTS) + 1;
     return calls + 1;
 }

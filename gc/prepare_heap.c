@@ -21,7 +21,7 @@
 # define COW_PREPARE_HEAP_DEAD_SLOTS 256
 #endif
 
-void rb_young_tables_merge(void); /* young_tables.c, in vm.c */
+void rb_gc_before_seal(void); /* vm_hooks.c */
 
 /* May the heap be sealed if the setting is at least +mode+, and is it big enough? */
 static bool
@@ -51,7 +51,7 @@ cow_seal_prepare(rb_objspace_t *objspace)
     unsigned int level = cow_seal_lock();
 
     gc_rest(objspace);
-    rb_young_tables_merge();
+    rb_gc_before_seal();
     garbage_collect(objspace, GPR_FLAG_AT_ONCE | GPR_FLAG_PROMOTE);
     if (!is_lazy_sweeping(objspace) && !is_incremental_marking(objspace)) {
         cow_seal_pages(objspace);
@@ -68,7 +68,7 @@ cow_prepare_heap_begin(rb_objspace_t *objspace)
     unsigned int level = cow_seal_lock();
 
     gc_rest(objspace);
-    rb_young_tables_merge();
+    rb_gc_before_seal();
     for (int i = 0; i < HEAP_COUNT; i++) {
         while (heaps[i].seal.last) cow_seal_open_page(objspace, &heaps[i], heaps[i].seal.last);
     }

@@ -11,9 +11,10 @@
  * then one of them is compiled apart, for one match, although the other alone is in use.
  *
  * Where several Ractors run, upstream's field counts. A match that a thread has begun before remembers which
- * of the two it has counted in.
+ * of the two it has counted in. A match that an exception ends is counted for ever, as upstream counts it.
+ * An extension that asks for the field alone, as a strscan for Ruby 3.2 does, must call rb_reg_onig_match.
  *
- * Entry points: cow_regexp_counter, cow_regexp_used.
+ * Entry points: cow_regexp_counter, cow_regexp_used; rb_reg_postfork_child.
  *
  * Who writes this memory after a fork: each match writes one counter of the process's own 4 KB.
  */
@@ -37,6 +38,15 @@ static inline unsigned long *
 cow_regexp_counter(VALUE re)
 {
     return ruby_single_main_ractor ? cow_regexp_own_counter(re) : &RREGEXP(re)->usecnt;
+}
+
+/* In a child: the matches of the parent's other threads do not go on. */
+void
+rb_reg_postfork_child(void)
+{
+    for (int i = 0; i < COW_REGEXP_COUNTERS; i++) {
+        if (cow_regexp_counters[i] > 0) cow_regexp_counters[i] = 0;
+    }
 }
 
 /* Is +re+ being matched, or another regexp that shares its counter? */

@@ -13,6 +13,8 @@
  * bitmaps of those in which objects died.
  */
 
+#include "vm_words.c"
+
 static void gc_ractor_newobj_cache_clear(void *c, void *data);
 
 /* Clears, at the start of a full marking, the marking and remembered bits of a sealed page, whose mark

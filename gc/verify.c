@@ -63,6 +63,10 @@ cow_verify_slot_map(struct heap_page *page)
 static void
 cow_verify_seal(rb_objspace_t *objspace)
 {
+#ifdef COW_VM_WORDS_H
+    if (!cow_vm_words_verify(&cow_vm_words, stderr))
+        rb_bug("cow_vm_words: expected the invariants of vm_words.h, found the above");
+#endif
     for (int i = 0; i < HEAP_COUNT; i++) {
         rb_heap_t *heap = &heaps[i];
         struct heap_page *page;

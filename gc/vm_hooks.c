@@ -113,9 +113,11 @@ rb_gc_current_thread(void)
 /* The number of forks between the process that started the interpreter and this one. */
 unsigned int rb_gc_fork_depth;
 
-/* As rb_gc_obj_inherited_p, in a process that was forked. */
-bool
-rb_gc_sealed_obj_inherited_p(VALUE obj)
+/* Called before this process seals its heap, with the VM lock, and not in a collection. */
+void
+rb_gc_before_seal(void)
 {
-    return rb_gc_impl_obj_inherited_p(rb_gc_get_objspace(), obj);
+#ifdef COW_YOUNG_TABLES_H
+    rb_young_tables_merge();
+#endif
 }

@@ -116,18 +116,13 @@ rb_vm_fstring_delete(VALUE str)
     st_delete(cow_young.inherited_fstrings, &key, NULL);
 }
 
+/* What is merged leaves the child's part at once, so that nothing is in both parts if there is no memory for
+ * the rest. */
 static int
-cow_young_merge_fstring(st_data_t string, st_data_t value, st_data_t inherited)
+cow_young_merge_entry(st_data_t key, st_data_t value, st_data_t inherited)
 {
-    st_insert((st_table *)inherited, string, value);
-    return ST_CONTINUE;
-}
-
-static int
-cow_young_merge_cache(st_data_t cache, st_data_t value, st_data_t inherited)
-{
-    st_insert((st_table *)inherited, cache, value);
-    return ST_CONTINUE;
+    st_insert((st_table *)inherited, key, value);
+    return ST_DELETE;
 }
 
 static enum rb_id_table_iterator_result
@@ -136,20 +131,20 @@ cow_young_merge_constant(ID id, VALUE caches, void *inherited)
     VALUE found;
 
     if (rb_id_table_lookup(inherited, id, &found)) {
-        st_foreach((st_table *)caches, cow_young_merge_cache, (st_data_t)found);
+        st_foreach((st_table *)caches, cow_young_merge_entry, (st_data_t)found);
         st_free_table((st_table *)caches);
     }
     else {
         rb_id_table_insert(inherited, id, caches);
     }
-    return ID_TABLE_CONTINUE;
+    return ID_TABLE_DELETE;
 }
 
 static enum rb_id_table_iterator_result
 cow_young_merge_method(ID id, VALUE method, void *inherited)
 {
     rb_id_table_insert(inherited, id, method);
-    return ID_TABLE_CONTINUE;
+    return ID_TABLE_DELETE;
 }
 
 /* The call caches of one method: into those that the class has, or as they are. */
@@ -159,37 +154,44 @@ cow_young_merge_ccs(ID id, VALUE young, void *inherited)
     struct rb_class_cc_entries *from = (struct rb_class_cc_entries *)young, *to;
     VALUE found;
 
-    if (!rb_id_table_lookup(inherited, id, &found)) {
-        rb_id_table_insert(inherited, id, young);
-        return ID_TABLE_CONTINUE;
+    if (METHOD_ENTRY_INVALIDATED(from->cme)) {
+        rb_vm_ccs_free(from);
     }
-    to = (struct rb_class_cc_entries *)found;
-    if (to->cme != from->cme) { /* it was invalidated, and is not looked at any more */
+    else if (!rb_id_table_lookup(inherited, id, &found)) {
+        rb_id_table_insert(inherited, id, young);
+    }
+    else if ((to = (struct rb_class_cc_entries *)found)->cme != from->cme) {
+        VM_ASSERT(METHOD_ENTRY_INVALIDATED(to->cme));
+        rb_id_table_insert(inherited, id, young);
         rb_vm_ccs_free(to);
-        rb_id_table_insert(inherited, id, young);
-        return ID_TABLE_CONTINUE;
     }
-    SIZED_REALLOC_N(to->entries, struct rb_class_cc_entries_entry, to->len + from->len, to->capa);
-    MEMCPY(to->entries + to->len, from->entries, struct rb_class_cc_entries_entry, from->len);
-    to->len = to->capa = to->len + from->len;
-    ruby_xfree(from->entries);
-    ruby_xfree(from);
-    return ID_TABLE_CONTINUE;
+    else if (from->len > 0) {
+        SIZED_REALLOC_N(to->entries, struct rb_class_cc_entries_entry, to->len + from->len, to->capa);
+        MEMCPY(to->entries + to->len, from->entries, struct rb_class_cc_entries_entry, from->len);
+        to->len = to->capa = to->len + from->len;
+        ruby_xfree(from->entries);
+        ruby_xfree(from);
+    }
+    else {
+        ruby_xfree(from);
+    }
+    return ID_TABLE_DELETE;
 }
 
 /* Merges a table of a class, or takes the child's where the class has none. */
 static void
-cow_young_merge_table(struct rb_id_table **to, struct rb_id_table *from,
+cow_young_merge_table(struct rb_id_table **to, struct rb_id_table **from,
                       enum rb_id_table_iterator_result (*merge)(ID, VALUE, void *))
 {
-    if (from == NULL) return;
+    if (*from == NULL) return;
     if (*to == NULL) {
-        *to = from;
+        *to = *from;
     }
     else {
-        rb_id_table_foreach(from, merge, *to);
-        rb_id_table_free(from);
+        rb_id_table_foreach(*from, merge, *to);
+        rb_id_table_free(*from);
     }
+    *from = NULL;
 }
 
 static int
@@ -198,24 +200,21 @@ cow_young_merge_class(st_data_t klass, st_data_t value, st_data_t ignored)
     struct cow_young_class *young = (struct cow_young_class *)value;
 
     if (rb_objspace_garbage_object_p(klass)) return ST_CONTINUE; /* the sweep frees them */
-    cow_young_merge_table(&RCLASS_CC_TBL(klass), young->cc_tbl, cow_young_merge_ccs);
-    cow_young_merge_table(&RCLASS_CALLABLE_M_TBL(klass), young->callable_m_tbl, cow_young_merge_method);
+    cow_young_merge_table(&RCLASS_CC_TBL(klass), &young->cc_tbl, cow_young_merge_ccs);
+    cow_young_merge_table(&RCLASS_CALLABLE_M_TBL(klass), &young->callable_m_tbl, cow_young_merge_method);
     ruby_xfree(young);
     return ST_DELETE;
 }
 
-/* Makes one of the two parts again. Called before this process seals its heap, with the VM lock, and not in a
- * collection. */
-void
-rb_young_tables_merge(void)
+static VALUE
+cow_young_merge(VALUE ignored)
 {
     rb_vm_t *vm = GET_VM();
-    const VALUE disabled = rb_gc_disable_no_rest(); /* it would mark what is in neither part yet */
 
     if (cow_young.inherited_fstrings) {
         st_table *young = vm->frozen_strings;
 
-        st_foreach(young, cow_young_merge_fstring, (st_data_t)cow_young.inherited_fstrings);
+        st_foreach(young, cow_young_merge_entry, (st_data_t)cow_young.inherited_fstrings);
         vm->frozen_strings = cow_young.inherited_fstrings;
         cow_young.inherited_fstrings = NULL;
         st_free_table(young);
@@ -228,14 +227,60 @@ rb_young_tables_merge(void)
         cow_young.inherited_constants = NULL;
         rb_id_table_free(young);
     }
-    if (cow_young.classes) {
-        st_foreach(cow_young.classes, cow_young_merge_class, 0);
-        if (cow_young.classes->num_entries == 0) {
-            st_free_table(cow_young.classes);
-            cow_young.classes = NULL;
-        }
-    }
+    if (cow_young.classes) st_foreach(cow_young.classes, cow_young_merge_class, 0);
+    return Qnil;
+}
+
+static VALUE
+cow_young_allow_gc(VALUE disabled)
+{
     if (disabled == Qfalse) rb_gc_enable();
+    return Qnil;
+}
+
+/* Makes one of the two parts again. Called before this process seals its heap, with the VM lock, and not in a
+ * collection. Raises NoMemoryError; the tables are in order then. */
+void
+rb_young_tables_merge(void)
+{
+    /* A collection could free the class whose tables are being merged. */
+    if (cow_young.inherited_fstrings || cow_young.inherited_constants || cow_young.classes)
+        rb_ensure(cow_young_merge, Qnil, cow_young_allow_gc, rb_gc_disable_no_rest());
+}
+
+/* At the end of the process, when its memory is freed. */
+void
+rb_young_tables_free(void)
+{
+    if (cow_young.inherited_fstrings) st_free_table(cow_young.inherited_fstrings);
+    if (cow_young.inherited_constants) rb_id_table_free(cow_young.inherited_constants);
+    if (cow_young.classes) st_free_table(cow_young.classes);
+    cow_young = (struct cow_young_tables){ 0 };
+}
+
+/* Has the parent noted that +cache+ depends on the constant +id+? */
+bool
+rb_young_inherited_constant_p(ID id, const void *cache)
+{
+    VALUE caches;
+
+    if (cow_young.inherited_constants == NULL) return false;
+    if (!rb_id_table_lookup(cow_young.inherited_constants, id, &caches)) return false;
+    return st_lookup((st_table *)caches, (st_data_t)cache, NULL);
+}
+
+/* Shall an inherited call cache keep the index that it has, although an object of another shape was seen?
+ * After many such objects it takes theirs: the program may see no others any more. */
+bool
+rb_cc_keeps_index(const struct rb_callcache *cc)
+{
+    enum { COUNTERS = 1024, MOST_MISSES = 4096 };
+    static uint16_t misses[COUNTERS]; /* of call caches, by their addresses */
+    uint16_t *count = &misses[(VALUE)cc / (sizeof(VALUE) * 5) % COUNTERS];
+
+    if (*count == MOST_MISSES) return false;
+    ++*count;
+    return true;
 }
 
 static int
@@ -277,7 +322,7 @@ void
 rb_young_tables_update_references(void)
 {
     if (cow_young.inherited_fstrings) rb_gc_update_tbl_refs(cow_young.inherited_fstrings);
-    if (cow_young.classes == NULL) return;
+    if (cow_young.classes == NULL || cow_young.classes->num_entries == 0) return;
 
     const size_t count = cow_young.classes->num_entries;
     VALUE *list = malloc(count * 2 * sizeof(VALUE)), *next = list; /* in a collection */

@@ -25,7 +25,7 @@
  *
  * Entry points: rb_young_tables_postfork_child, rb_young_tables_merge; cow_young_class, cow_young_cc_tbl,
  * cow_young_callable_m_tbl, rb_young_cc_tbl_to_write, rb_young_callable_m_tbl_to_write, rb_young_class_free;
- * rb_young_tables_update_references.
+ * rb_young_tables_update_references, rb_young_tables_free; rb_young_inherited_constant_p.
  *
  * All need the VM lock, or that the other Ractors are stopped.
  *
@@ -51,6 +51,8 @@ extern struct cow_young_tables cow_young;
 void rb_young_tables_postfork_child(void);
 void rb_young_tables_merge(void);
 void rb_young_tables_update_references(void);
+void rb_young_tables_free(void);
+bool rb_young_inherited_constant_p(ID id, const void *cache);
 void rb_young_class_free(VALUE klass);
 struct rb_id_table **rb_young_cc_tbl_to_write(VALUE klass);
 struct rb_id_table **rb_young_callable_m_tbl_to_write(VALUE klass);

@@ -121,10 +121,8 @@ class TestVmWords < Minitest::Test
       Class1.undef_method(:defined)
       Class2.remove_method(:defined)
       Sub4.remove_method(:name)
-      begin
-        [Class1, Sub1, Class2, Sub2].each { |klass| klass.new(1).defined(1); raise "still there" }
-      rescue NoMethodError
-        nil
+      [Class1, Sub1, Class2, Sub2].each do |klass|
+        raise "still there" if (klass.new(1).defined(1) || true rescue $!.class != NoMethodError)
       end
       raise "old method" unless Sub4.new(1).name == "sub4"
       Class2.define_method(:defined) { |*| 5 }
@@ -159,17 +157,18 @@ class TestVmWords < Minitest::Test
     RUBY
     "constants_set_anew" => <<~'RUBY',
       $VERBOSE = nil
-      CLASSES.each_with_index { |klass, i| klass.const_set(:LIMIT, [nil, "new #{i}"]) }
-      raise "old constant" unless (0..99).all? { |i| CLASSES[i].new(1).matches("") == "limit #{i}" } == false
-      raise "old constant" unless (0..99).all? { |i| CLASSES[i].new(1).matches("") == "new #{i}" }
-      Object.send(:remove_const, :POINT)
+      point = Object.send(:remove_const, :POINT)
       begin
         warm
         raise "still there"
       rescue NameError
-        POINT = Struct.new(:x, :y)
+        Object.const_set(:POINT, point)
       end
-      Object.const_set(:Class0, Class.new { LIMIT = 1 })
+      warm
+      CLASSES.each_with_index { |klass, i| klass.const_set(:LIMIT, [nil, "new #{i}"]) }
+      raise "old constant" unless (0..99).all? { |i| CLASSES[i].new(1).matches("") == "new #{i}" }
+      Object.const_set(:Class0, Class.new { const_set(:LIMIT, 1) })
+      raise "old constant" unless eval("Class0::LIMIT") == 1
     RUBY
     "evals_by_the_thousand" => <<~'RUBY',
       2_000.times do |i|
@@ -200,27 +199,33 @@ class TestVmWords < Minitest::Test
     RUBY
     "iterations" => <<~'RUBY',
       options = Class20::OPTIONS
+      iterating = lambda do
+        options.store(:new, 1)
+        options.delete(:new)
+        false
+      rescue RuntimeError
+        true
+      end
       options.each do
-        options.each_pair { raise "not iterating" if (options[:new] = 1 rescue false) }
+        options.each_pair { raise "not iterating" unless iterating.call }
         options[:one] = 1 # a key that is there
       end
-      options[:new] = 1
-      raise "still iterating" unless options.delete(:new) == 1
+      raise "still iterating" if iterating.call
       fiber = Fiber.new { options.each { Fiber.yield } }
       fiber.resume
-      raise "not iterating" if (options[:new] = 1 rescue false)
+      raise "not iterating" unless iterating.call
       fiber.resume while fiber.alive?
-      options[:new] = 1
-      options.delete(:new)
+      raise "still iterating" if iterating.call
       deep = lambda do |n|
         options.each { return n > 0 ? deep.(n - 1) : (options.rehash rescue :iterating) }
       end
       raise "not iterating" unless deep.(60) == :iterating
       options.rehash
-      given_up = Fiber.new { options.each { Fiber.yield } }
-      given_up.resume
-      given_up = nil
-      GC.start
+      Fiber.new { Class21::OPTIONS.each { Fiber.yield } }.resume # is given up
+      3.times { GC.start }
+      Process.warmup
+      3.times { GC.start }
+      raise "options" unless Class21::OPTIONS.to_a == [[:one, 1], [:two, [2]], [:three, "3"]]
     RUBY
     "strings_and_symbols" => <<~'RUBY',
       before = KEPT.first(100).map { |text| -text }
@@ -247,7 +252,7 @@ class TestVmWords < Minitest::Test
         Ractor.new do
           200.times.sum do |i|
             object = Class30.new(i)
-            object.method_30(2) + object.defined(1) + object.options.size + [Sub31.new(i).name].size
+            object.method_30(2) + object.matches("word 30").size + object.matches("").size + Sub31.new(i).name.size
           end
         end
       end
@@ -338,6 +343,8 @@ class TestVmWords < Minitest::Test
   end
 
   def test_memory_denied_to_a_region
+    skip "AddressSanitizer takes more addresses" if ASAN
+
     script = PROGRAM + "check\nin_child { check; eval('1 + 1'); GC.start }\nputs :done"
     out, status = Open3.capture2e("sh", "-c", 'ulimit -v 1500000; exec "$@"', "sh", RUBY, "-e", script)
     assert status.success?, out
@@ -354,7 +361,7 @@ class TestVmWords < Minitest::Test
       end)
       puts $?.success?
     RUBY
-    assert_equal "true\n", out
+    assert_equal "true", out.lines.last.chomp # the ruby also says that this is experimental
   end
 
   def test_under_stress

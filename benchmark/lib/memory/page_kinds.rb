@@ -7,10 +7,11 @@ module CowBench
   # Says what the pages of a Ruby process are used for, without its help, so
   # that any ruby can be looked at.
   class PageKinds
-    ALL = ["GC pages", "GC metadata", "malloc", "JIT code", "stacks", "files", "anonymous other"].freeze
+    ALL = ["GC pages", "GC metadata", "VM words", "malloc", "JIT code", "stacks", "files",
+           "anonymous other"].freeze
     # Where the kernel keeps names of anonymous memory, Ruby gives them: "Ruby:GC:heap pages" for
     # an arena, "Ruby:GC:default:heap_page_body_allocate" for a heap page of CRuby.
-    NAMES = { /heap[ _]page/ => "GC pages", /GC:metadata/ => "GC metadata", /yjit|rjit|jit_/i => "JIT code",
+    NAMES = { /heap[ _]page/ => "GC pages", /GC:metadata/ => "GC metadata", /VM words/ => "VM words", /yjit|rjit|jit_/i => "JIT code",
               /fiber|stack/i => "stacks" }.freeze
     # A heap page begins at a multiple of its size, 16 KB at the least.
     ALIGNMENT = 16 * 1024
@@ -20,6 +21,8 @@ module CowBench
     # head (struct arena).
     ARENA = 128 * 1024 * 1024
     ARENA_SIGN = "CowArena".unpack1("Q")
+    # Regions for words that the VM writes begin with a sign and their size (struct cow_vm_words_region).
+    WORDS_SIGN = "CowWords".unpack1("Q")
     # The guard below a stack, and the largest stack (the usual `ulimit -s`).
     LARGEST_GUARD = 64 * 1024
     LARGEST_STACK = 8 * 1024 * 1024
@@ -54,6 +57,7 @@ module CowBench
       return "files" if mapping.file
       return "malloc" if mapping.name == "[heap]"
       return "stacks" if mapping.name == "[stack]"
+      return "VM words" if words?(mapping)
       return named(mapping) unless mapping.unnamed?
       # The JIT's reserve: some of it can be executed, the rest is next to it.
       return "JIT code" if [mapping, below, above].any? do |one|
@@ -64,6 +68,10 @@ module CowBench
       return "malloc" if mapping.writable?
 
       "anonymous other"
+    end
+
+    def words?(mapping)
+      mapping.writable? && @space.words(mapping.first, 1)&.first == WORDS_SIGN
     end
 
     def named(mapping)
