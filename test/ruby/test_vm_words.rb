@@ -44,6 +44,7 @@ class TestVmWords < Minitest::Test
         def options = super()
         def method_missing(...) = super
       end)
+      klass
     end
     POINT = Struct.new(:x, :y)
 
@@ -138,7 +139,7 @@ class TestVmWords < Minitest::Test
       raise "not prepended" unless Class9.new(1).clamp(1, 2) == :clamped
     RUBY
     "refinements" => <<~'RUBY',
-      eval <<~CODE, TOPLEVEL_BINDING
+      RubyVM::InstructionSequence.compile(<<~CODE).eval
         using(Module.new { refine(Class8) { def matches(text) = "refined " + super } })
         raise "not refined" unless Class8.new(1).matches("word 8") == "refined word"
         raise "not refined" unless Sub8.new(1).matches("word 8") == "refined word"

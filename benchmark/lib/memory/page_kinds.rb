@@ -11,7 +11,8 @@ module CowBench
            "anonymous other"].freeze
     # Where the kernel keeps names of anonymous memory, Ruby gives them: "Ruby:GC:heap pages" for
     # an arena, "Ruby:GC:default:heap_page_body_allocate" for a heap page of CRuby.
-    NAMES = { /heap[ _]page/ => "GC pages", /GC:metadata/ => "GC metadata", /VM words/ => "VM words", /yjit|rjit|jit_/i => "JIT code",
+    NAMES = { /heap[ _]page/ => "GC pages", /GC:metadata/ => "GC metadata", /VM words/ => "VM words",
+              /yjit|rjit|jit_/i => "JIT code",
               /fiber|stack/i => "stacks" }.freeze
     # A heap page begins at a multiple of its size, 16 KB at the least.
     ALIGNMENT = 16 * 1024
