@@ -605,18 +605,18 @@ class TestSeal < Minitest::Test
     out = run_ruby(PARENT + <<~'RUBY', env: OFF)
       kept = big
       sum = -> { kept.sum { |item| item.is_a?(Item) ? item.value : item.size } }
-      told = sum.call
+      expected = sum.call
       [256, 512, 1024, 4096, 65_536].each do |more|
         in_child do
           GC.config(seal: "auto")
           used = File.read("/proc/self/statm").to_i * 4096
           Process.setrlimit(:AS, used + more * 1024, Process::RLIM_INFINITY)
-          pid = fork { exit!(sum.call == told ? 0 : 1) }
+          pid = fork { exit!(sum.call == expected ? 0 : 1) }
           Process.setrlimit(:AS, Process::RLIM_INFINITY, Process::RLIM_INFINITY)
           Process.wait(pid)
           raise $?.inspect unless $?.success?
           puts GC.stat(:seal_count)
-          in_child { raise "changed" unless sum.call == told }
+          in_child { raise "the objects have changed" unless sum.call == expected }
           puts GC.stat(:seal_count)
           verify
         end
@@ -627,8 +627,8 @@ class TestSeal < Minitest::Test
     assert_equal [1, 1], limited.last, "number of seals with 64 MB, then without a limit"
   end
 
-  # A child that ends leaves its memory to the system, and so writes hardly any page. Page faults
-  # are counted: each one copies at most an OS page, and some only map one of a file.
+  # A child that ends leaves its memory to the system, and so writes hardly any OS page. Page faults
+  # are counted: each one copies one at most, and some only map a page of a file.
   def test_a_child_that_exits_at_once
     skip "AddressSanitizer writes pages of its own all the time" if ASAN
 
