@@ -359,7 +359,8 @@ class TestSecurity < Minitest::Test
     RUBY
   end
 
-  # A limit of memory lets an expression that is not refused fail with "failed to allocate memory".
+  # Memory is limited: an expression that is compiled although it should be refused then fails with "failed to
+  # allocate memory".
   def test_cve_2026_93577_regexp_program_size
     run_ruby(<<~RUBY, options: %w[-W0], timeout: 60)
       unless #{ASAN}
