@@ -110,7 +110,6 @@ class TestPages < Minitest::Test
       inherited = "x" * (8 << 20)
       ready, say = IO.pipe
       child = fork do
-        gets_one = $stdin.sysread(3)
         (0...inherited.bytesize).step(4096) { |at| inherited.setbyte(at, 121) if at < 4 << 20 }
         own = "y" * (6 << 20)
         say.puts
@@ -120,11 +119,11 @@ class TestPages < Minitest::Test
       puts child
       Process.wait(child)
     RUBY
-    at_rest(script.sub("gets_one = $stdin.sysread(3)", "")) do |master, worker|
+    at_rest(script) do |master, worker|
       space_of(master).close
       # The child is ready when it waits in read(2), which the kernel shows.
       Timeout.timeout(60) do
-        Thread.pass until File.read("/proc/#{worker}/syscall").match?(/\A0 0x0 /) && true
+        Thread.pass until File.read("/proc/#{worker}/syscall").match?(/\A0 0x0 /)
       end
       tally = LostPages.new(master, worker.to_i).to_h["malloc"]
       assert_in_delta 4.0, tally["lost"], 1.0

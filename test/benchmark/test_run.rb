@@ -81,7 +81,7 @@ class TestRun < Minitest::Test
   def test_marking
     Dir.mktmpdir do |directory|
       out, errors, status = command("run", *TWO, "--quick", "--only", "marking", "--output", directory)
-      none = "skipped: marking: objects in order, 1000: one tells no marking time"
+      none = "skipped: marking: objects in order, 1000: one measures no marking time"
       skip "a ruby before 3.3 does not report the time of marking" if out.include?(none)
 
       assert_predicate status, :success?, errors

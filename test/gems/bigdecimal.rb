@@ -62,7 +62,7 @@ class TestBigDecimal < GemTest
   def test_many_live_and_die
     values = Array.new(50_000) { |i| BigDecimal("#{i}.5") }
     GC.start
-    assert_equal BigDecimal("1250000000") - BigDecimal("25000") + BigDecimal("25000"), values.sum
+    assert_equal BigDecimal("1250000000"), values.sum
   end
 end
 

@@ -105,7 +105,7 @@ class TestLocate < Minitest::Test
   # A process that reaches a limit later gets a NoMemoryError. If the collector itself needs the
   # memory, the process ends with a message, as with pristine.
   def test_no_memory_left
-    out, = run_ruby_status(<<~'RUBY')
+    out, status = run_ruby_status(<<~'RUBY')
       used = File.read("/proc/self/status")[/^VmSize:\s+(\d+)/, 1].to_i
       Process.setrlimit(:AS, (used + 30_000) * 1024)
       kept = nil # a list, so that no big array must be reallocated at the end
@@ -118,6 +118,7 @@ class TestLocate < Minitest::Test
       end
     RUBY
     assert_includes ["told", "[FATAL] failed to allocate memory"], out.strip
+    assert_equal out.strip == "told", status.success?, status.inspect
   end
 
   # If the system denies reservations, malloc gives the memory of heap pages. A library that is

@@ -146,7 +146,6 @@ class TestSlotMap < Minitest::Test
         "encoded": -> { (+"\u3042" * 8).encode!("UTF-32BE") << bytes.encode("UTF-32BE") },
         "translated": -> { (+"aaa").tr!("a", "\u3042") << bytes },
         "read": lambda do
-          IO.popen("true") { 1 } if false
           File.open("/proc/self/maps") { |file| file.read(2_000, +"") }
         end,
         "shared": -> { a = bytes + "f"; b = a[1..]; b << "g"; [a, b] },
