@@ -26,6 +26,18 @@ class TestPages < Minitest::Test
     skip e.message
   end
 
+  # A server that reforks ends workers at any time.
+  def test_a_process_that_has_ended
+    pid = spawn("sleep", "60")
+    space = space_of(pid)
+    Process.kill(:KILL, pid)
+    Process.wait(pid)
+    error = assert_raises(AddressSpace::Unreadable) do
+      space.mappings.each { |mapping| space.each_page(mapping) {} }
+    end
+    assert_equal "process #{pid} has ended", error.message
+  end
+
   def test_maps
     mappings = AddressSpace.parse(<<~MAPS)
       1000-3000 rw-p 00000000 00:00 0
