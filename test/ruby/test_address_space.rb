@@ -134,7 +134,7 @@ class TestAddressSpace < Minitest::Test
 
   # Pristine CRuby takes 41 bytes of the limit for an array of 40 bytes. If ours took more than 45 it would
   # hold less than 0.9 of pristine's arrays. The 10 MB are for malloc, which takes some MB, now and then more.
-  # With 140 MB pristine holds 1,505,000 arrays; ours once held 239,000 (doc/arenas.md).
+  # With 140 MB pristine holds 1,436,000 arrays (benchmark/cases/address_space.rb); ours once held 239,000.
   def test_a_limit_of_address_space_is_used_up
     skip "malloc takes more at a time" if %w[alignoff binary linear].include?(LOCATOR)
     skip "only Linux has this limit" unless File.readable?("/proc/self/status")
