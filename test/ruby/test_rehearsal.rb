@@ -263,7 +263,7 @@ class TestRehearsal < Minitest::Test
   end
 
   def test_a_rails_log
-    lines = ['I, [2026-10-10T13:55:36.1 #12]  INFO -- : [abc] ' \
+    lines = ["I, [2026-10-10T13:55:36.1 #12]  INFO -- : [abc] " \
              'Started GET "/posts/1" for 127.0.0.1 at 2026-10-10 13:55:36 +0000',
              'Started DELETE "/posts/1" for 127.0.0.1 at 2026-10-10 13:55:36 +0000',
              "Completed 200 OK in 5ms"]

@@ -12,11 +12,8 @@ class TestUpstreamCrashes < Minitest::Test
   include CowTest
 
   MALLOC_DEBUG = Dir["/{lib,usr/lib}{,64}/{,*/}libc_malloc_debug.so.0"].first
-  CHECKED = if !ASAN && MALLOC_DEBUG
-    { "LD_PRELOAD" => MALLOC_DEBUG, "MALLOC_CHECK_" => "3", "MALLOC_PERTURB_" => "165" }
-  else
-    {}
-  end
+  CHECKS = { "LD_PRELOAD" => MALLOC_DEBUG, "MALLOC_CHECK_" => "3", "MALLOC_PERTURB_" => "165" }.freeze
+  CHECKED = !ASAN && MALLOC_DEBUG ? CHECKS : {}
 
   # Ruby source for scripts. same(expected, got) raises unless the two are equal; with(:to_int) { } makes an
   # object whose to_int runs the block; must_raise(error) { } raises unless the block raises +error+.
