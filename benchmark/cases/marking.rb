@@ -25,7 +25,7 @@ module CowBench
       measured = Measured.run(build, "marking", *kase.arguments)
       result = measured.result
       marking = result["gc"]["marking_time"]
-      raise Skip, "#{build.name} tells no marking time: it is older than 3.3" unless marking
+      raise Skip, "#{build.name} measures no marking time: it is older than 3.3" unless marking
 
       Outcome.new(values: { marking: marking.fdiv(result["times"]) }, raw: raw(measured))
     end

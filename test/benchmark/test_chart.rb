@@ -11,7 +11,7 @@ class TestChart < Minitest::Test
   BLUE = "rgb(0,114,178)"
   VERMILLION = "rgb(213,94,0)"
 
-  # In SVG, as gnuplot writes it.
+  # Texts and lines of an SVG file, as gnuplot writes it.
   Text = Struct.new(:words, :colour, :x, :y, :size)
   Stroke = Struct.new(:colour, :dashed, :width)
 
@@ -29,7 +29,7 @@ class TestChart < Minitest::Test
     end
   end
 
-  # What is drawn for each plot.
+  # The line that gnuplot draws for each plot.
   def strokes(document)
     REXML::XPath.match(document, "//g[starts-with(@id, 'gnuplot_plot_')]").map do |plot|
       path = REXML::XPath.first(plot, ".//path")
@@ -50,14 +50,14 @@ class TestChart < Minitest::Test
                     builds: %w[stock stock+glibc cow], rows: rows)
   end
 
-  def test_one_colour_a_ruby_solid_and_dashed_for_the_case
+  def test_each_ruby_has_a_colour_and_each_case_its_dashes
     found = strokes(draw(lines))
     assert_equal [BLUE, VERMILLION] * 2, found.map(&:colour)
     assert_equal [false, false, true, true], found.map(&:dashed)
-    assert(found.all? { |stroke| stroke.width >= 2 })
+    assert(found.all? { |stroke| stroke.width >= 2 }, "a line is thinner than 2")
   end
 
-  # Also where some of them are not on this chart.
+  # Also if a chart does not show all builds and cases.
   def test_colours_and_dashes_are_the_same_on_charts_that_are_compared
     one = lines(builds: %w[stock other cow], cases: %w[none plain warmup])
     one.lines.select! { |line| line.build == "cow" }
@@ -72,7 +72,7 @@ class TestChart < Minitest::Test
     assert_equal 4, names.size
     colours = names.to_h { |text| [text.words[/\w+/], text.colour] }
     assert_equal({ "stock" => BLUE, "cow" => VERMILLION }, colours)
-    # To the right of the plot, in the picture, and none over another.
+    # The names are to the right of the plot and inside the picture, and none covers another.
     names.each { |text| assert_operator text.x, :>, Chart::WIDTH / 2 }
     names.each { |text| assert_operator text.x + text.words.size * Chart::LETTER, :<=, Chart::WIDTH }
     names.map(&:y).sort.each_cons(2) { |above, below| assert_operator below - above, :>=, Chart::FONT }
@@ -85,13 +85,13 @@ class TestChart < Minitest::Test
       assert_includes words.map(&:words), expected
     end
     assert_equal "Memory of a worker (less is better)", REXML::XPath.first(document, "//svg/title").text
-    # At 360 pixels still more than 10.
+    # Scaled to a width of 360 pixels a letter is still more than 10 pixels high.
     words.each { |text| assert_operator text.size * 360 / Chart::WIDTH, :>, 10 }
     background = REXML::XPath.first(document, "//rect")
     assert_equal ["#ffffff", Chart::WIDTH.to_s], [background["fill"], background["width"]]
   end
 
-  # A label may be lower than it wants to be, not above the plot.
+  # A label may be lower than the end of its line, but not above the plot.
   def test_labels_stay_in_the_plot
     chart = lines(top: 200)
     places = chart.label_places.values.sort
@@ -109,13 +109,13 @@ class TestChart < Minitest::Test
     assert_equal expected.sort, words.map(&:words).grep(/\A(stock|cow)/).sort
     assert_empty ["no warmup", "1 warmup", "MB", "Memory (less is better)"] - words.map(&:words)
     words.each { |text| assert_operator text.x + text.words.size * Chart::LETTER, :<=, Chart::WIDTH }
-    # The other environment of stock is pale.
+    # A build with another environment has the same colour, but pale.
     bars = REXML::XPath.match(document, "//polygon")
     fills = bars.map { |bar| [bar["fill"].delete(" "), bar["fill-opacity"].to_f] }
     assert_equal [[BLUE, 0.0], [BLUE, 0.45], [VERMILLION, 0.0]], fills.uniq.sort
   end
 
-  def test_bars_of_nothing
+  def test_bars_of_zero
     assert_includes texts(draw(bars([["none", [0.0, nil, 0]]]))).map(&:words), "stock 0.0"
   end
 
@@ -129,7 +129,7 @@ class TestChart < Minitest::Test
     assert_equal "an application: private dirty memory of a worker\n(less is better)", Chart.wrapped(title)
   end
 
-  def test_words_of_gnuplots_own
+  def test_characters_that_mean_something_to_gnuplot
     chart = lines
     chart.title = %q(a "b" \ <c> & $d #{e})
     assert_includes texts(draw(chart)).map(&:words), chart.title

@@ -39,12 +39,12 @@ class TestJobQueue < Minitest::Test
     end
   end
 
-  def test_a_worker_that_hangs_up
+  def test_a_worker_that_disconnects
     with_queue(2) do |queue, ask|
       other = TCPSocket.new("127.0.0.1", queue.port)
       other.write("ne")
       other.close
-      refute_equal "none", ask.call("next")
+      refute_equal "none", ask.call("next"), "the queue gives the other worker no job"
     end
   end
 

@@ -22,6 +22,9 @@ class TestMemory < Minitest::Test
     SwapPss:               0 kB
   TEXT
 
+  # The name that CRuby gives its heap pages.
+  HEAP_PAGES = "[anon:Ruby:GC:default:heap_page_body_allocate]"
+
   SMAPS = <<~TEXT
     55d000000000-55d000001000 r-xp 00000000 00:00 0
     Rss:                   4 kB
@@ -37,7 +40,7 @@ class TestMemory < Minitest::Test
     7f0000003000-7f0000004000 r--p 00000000 fe:00 1234                       /usr/lib/a b.so (deleted)
     Rss:                  64 kB
     Shared_Clean:         64 kB
-    7f0000005000-7f0000006000 rw-p 00000000 00:00 0                          [anon:Ruby:GC:default:heap_page_body_allocate]
+    7f0000005000-7f0000006000 rw-p 00000000 00:00 0                          #{HEAP_PAGES}
     Rss:                 128 kB
   TEXT
 
@@ -51,7 +54,7 @@ class TestMemory < Minitest::Test
     expected = { "anonymous, executable" => { "Rss" => 4, "Private_Dirty" => 4 },
                  "[heap]" => { "Rss" => 8, "Private_Dirty" => 8 }, "anonymous" => { "Rss" => 48 },
                  "/usr/lib/a b.so (deleted)" => { "Rss" => 64, "Shared_Clean" => 64 },
-                 "[anon:Ruby:GC:default:heap_page_body_allocate]" => { "Rss" => 128 } }
+                 HEAP_PAGES => { "Rss" => 128 } }
     assert_equal expected, Memory.parse_smaps(SMAPS)
   end
 
@@ -59,11 +62,11 @@ class TestMemory < Minitest::Test
     sample = Memory.sample(Process.pid)
     parts = sample.values_at("Private_Dirty", "Private_Clean", "Shared_Dirty", "Shared_Clean").sum
     assert_equal sample["Rss"], parts
-    # The process moves on between the two files.
+    # The process goes on between the reads of the two files.
     assert_in_delta sample["Rss"], sample["mappings"].values.sum { |fields| fields.fetch("Rss", 0) }, 4_096
   end
 
-  def test_tree_finds_children_of_children_whatever_they_are_called
+  def test_tree_finds_children_of_children_whatever_their_names
     out, inn = IO.pipe
     hold, let_go = IO.pipe
     child = fork do
@@ -83,7 +86,7 @@ class TestMemory < Minitest::Test
     Process.wait(child)
   end
 
-  def test_tree_leaves_out_what_has_ended
+  def test_tree_leaves_out_processes_that_have_ended
     child = fork { exit!(0) }
     Process.wait(child)
     refute_includes ProcessTable.tree(Process.pid), child

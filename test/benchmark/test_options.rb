@@ -41,7 +41,7 @@ class TestOptions < Minitest::Test
         ["--ruby", ruby, "--nonsense"] => /invalid option: --nonsense/,
         ["--ruby", ruby, "extra"] => /not understood: extra/
       }.each do |arguments, message|
-        # So that a mistake that is overlooked starts nothing long, and writes nothing here.
+        # If the program overlooks a mistake it then starts nothing long and writes nothing here.
         safe = arguments.include?("--output") ? [] : ["--output", File.join(directory, "out")]
         safe += ["--only", "call_caches"] unless arguments.include?("--only")
         assert_refused message, "run", *safe, *arguments
@@ -58,7 +58,7 @@ class TestOptions < Minitest::Test
     assert_equal %w[gc sweep], options.chosen(Benchmark.all).map(&:title)
   end
 
-  # For results: as a shell takes it, with no place of this machine.
+  # Results hold the command as one would type it in a shell, without the path of this repository.
   def test_the_command_as_it_was_called
     BenchmarkTest.load("lib/measure/run_command")
     arguments = ["--ruby", "a=#{CommandLine::ROOT}/build/a", "--files", "it's|a b", "--only", "gc,skk"]

@@ -9,8 +9,8 @@ require "json"
 class TestPages < Minitest::Test
   include BenchmarkTest
 
-  # Runs +script+ on the measured ruby, which prints a line when it is ready
-  # and then waits; gives the lines of that moment.
+  # Runs +script+ on the measured ruby. It prints a line when it is ready and then waits; gives the block its
+  # process number and that line.
   def at_rest(script)
     Open3.popen3(RUBY, "-e", "$stdout.sync = true\n#{script}") do |input, output, errors, thread|
       line = output.gets
@@ -24,6 +24,18 @@ class TestPages < Minitest::Test
     AddressSpace.new(pid)
   rescue AddressSpace::Unreadable => e
     skip e.message
+  end
+
+  # A server that reforks ends workers at any time.
+  def test_a_process_that_has_ended
+    pid = spawn("sleep", "60")
+    space = space_of(pid)
+    Process.kill(:KILL, pid)
+    Process.wait(pid)
+    error = assert_raises(AddressSpace::Unreadable) do
+      space.mappings.each { |mapping| space.each_page(mapping) {} }
+    end
+    assert_equal "process #{pid} has ended", error.message
   end
 
   def test_maps
@@ -40,14 +52,14 @@ class TestPages < Minitest::Test
                  mappings.map { |mapping| [mapping.first, mapping.last, mapping.name, mapping.file] }
   end
 
-  # A process whose memory cannot be read.
+  # In place of an AddressSpace whose memory cannot be read.
   Space = Struct.new(:mappings) do
     def each_page(_) = nil
     def words(*) = nil
     def mapping_of(_) = nil
   end
 
-  # Where the kernel keeps the names that Ruby gives to its memory.
+  # Kernels that keep the names which Ruby gives its memory.
   def test_names_of_memory
     { "[anon:Ruby:GC:heap pages]" => "GC pages", "[anon:Ruby:GC:metadata]" => "GC metadata",
       "[anon:Ruby:GC:default:heap_page_body_allocate]" => "GC pages", "[heap]" => "malloc",
@@ -65,22 +77,27 @@ class TestPages < Minitest::Test
   RUBY
   SAYING = <<~'RUBY'
     file = ObjectSpace.dump_all(output: :file)
-    # Shapes are listed too; they are no objects.
-    addresses = File.foreach(file.path).filter_map { |line| line[/"address":"0x(\h+)"/, 1]&.to_i(16) unless line.include?('"SHAPE"') }
-    puts [$$, GC.stat(:heap_allocated_pages) * GC::INTERNAL_CONSTANTS.fetch(:HEAP_PAGE_SIZE, 16_384) / 4_096, *addresses.map { |address| address & -4096 }.uniq].join(" ")
+    # The dump also lists shapes, which are no objects.
+    addresses = File.foreach(file.path).filter_map do |line|
+      line[/"address":"0x(\h+)"/, 1]&.to_i(16) unless line.include?('"SHAPE"')
+    end
+    size = GC::INTERNAL_CONSTANTS.fetch(:HEAP_PAGE_SIZE, 16_384)
+    allocated = GC.stat(:heap_allocated_pages) * size / 4_096
+    puts [$$, allocated, *addresses.map { |address| address & -4096 }.uniq].join(" ")
     gets
   RUBY
 
-  # Every object that ObjectSpace knows stands on a page that was recognised, and nothing
-  # else does; the last words before the rest may have made some more.
+  # Each object that ObjectSpace lists is in an OS page that is recognised as the collector's. Gives the block
+  # the OS pages that the collector has allocated and the number of recognised ones, which may be a few more:
+  # the script makes objects after it has counted.
   def assert_recognised(script)
     at_rest(script) do |_, line|
       pid, allocated, *pages = line.split.map(&:to_i)
       space = space_of(pid)
       kinds = PageKinds.new(space)
-      assert_operator pages.size, :>, 500
+      assert_operator pages.size, :>, 500, "OS pages with objects"
       missed = pages.reject { |page| kinds.of(page, space.mapping_of(page)) == "GC pages" }
-      assert_equal 0, missed.size
+      assert_equal 0, missed.size, "OS pages with objects that are not recognised"
       yield allocated, kinds.gc_page_count
     end
   end
@@ -91,8 +108,8 @@ class TestPages < Minitest::Test
     end
   end
 
-  # Its pages and its parent's may be mappings of their own. What the parent has given back
-  # to malloc and the child has not touched again is not in memory.
+  # The child's own heap pages and those of its parent may be in different mappings. OS pages that the parent
+  # has freed and the child has not touched since are not in memory.
   def test_gc_pages_of_a_child_are_recognised_from_outside
     child = "Process.wait(fork do\nmore = Array.new(200_000) { Object.new }\n#{SAYING}end)"
     assert_recognised(ALLOCATING + child) do |allocated, found|
@@ -105,7 +122,6 @@ class TestPages < Minitest::Test
       inherited = "x" * (8 << 20)
       ready, say = IO.pipe
       child = fork do
-        gets_one = $stdin.sysread(3)
         (0...inherited.bytesize).step(4096) { |at| inherited.setbyte(at, 121) if at < 4 << 20 }
         own = "y" * (6 << 20)
         say.puts
@@ -115,11 +131,11 @@ class TestPages < Minitest::Test
       puts child
       Process.wait(child)
     RUBY
-    at_rest(script.sub("gets_one = $stdin.sysread(3)", "")) do |master, worker|
+    at_rest(script) do |master, worker|
       space_of(master).close
-      # The child is at rest when it reads; the kernel says so.
+      # The child is ready when it waits in read(2), which the kernel shows.
       Timeout.timeout(60) do
-        Thread.pass until File.read("/proc/#{worker}/syscall").match?(/\A0 0x0 /) && true
+        Thread.pass until File.read("/proc/#{worker}/syscall").match?(/\A0 0x0 /)
       end
       tally = LostPages.new(master, worker.to_i).to_h["malloc"]
       assert_in_delta 4.0, tally["lost"], 1.0
@@ -149,7 +165,7 @@ class TestPages < Minitest::Test
 
     lost = result["pages"].values.sum { |page| page["lost"] }
     assert_in_delta lost, result["first_writers"].sum { |writer| writer["mb"] }, 0.1
-    # What a worker writes as it starts, before the record, is unknown: 0.9 MB whatever it serves.
+    # Who writes while a worker starts, before the recording, is unknown: 0.9 MB, however much it serves.
     known = result["first_writers"].reject { |writer| writer["function"] == "unknown" }
     assert_operator known.sum { |writer| writer["mb"] }, :>, lost / 3
   end

@@ -14,9 +14,9 @@ class TestProcessTable < Minitest::Test
     assert_includes ProcessTable.title(Process.pid), "ruby"
   end
 
-  def test_what_has_ended_and_what_never_was
+  def test_a_child_that_has_ended_before_and_after_it_is_waited_for
     child = fork { exit!(0) }
-    Clock.wait_until(10) { ProcessTable.stat(child).ended? } || flunk("it does not end")
+    Clock.wait_until(10) { ProcessTable.stat(child).ended? } || flunk("the child did not end within 10 s")
     refute ProcessTable.alive?(child)
     assert_includes ProcessTable.ended(Process.getpgrp), child
     refute_includes ProcessTable.running, child
@@ -31,7 +31,8 @@ end
 class TestSupervised < Minitest::Test
   include BenchmarkTest
 
-  # A parent that forks a child, says both numbers, and does +in_both+; gives what supervises it.
+  # Starts a process that forks a child and prints both process numbers; both run +in_both+. Gives the block
+  # the Supervised and the two numbers.
   def with_two(in_both)
     out, inn = IO.pipe
     supervised = Supervised.new(RbConfig.ruby, "-e", <<~RUBY, out: inn)
@@ -52,10 +53,10 @@ class TestSupervised < Minitest::Test
   end
 
   def assert_gone(pids)
-    assert_empty(pids.select { |pid| ProcessTable.alive?(pid) })
+    assert_empty pids.select { |pid| ProcessTable.alive?(pid) }, "processes that are still alive"
   end
 
-  def test_all_are_known_and_stopped_politely
+  def test_parent_and_child_are_known_and_end_at_sigterm
     with_two("") do |supervised, pids|
       assert_equal pids, supervised.processes
       refute_predicate supervised, :ended?
@@ -66,7 +67,7 @@ class TestSupervised < Minitest::Test
     end
   end
 
-  def test_what_does_not_listen_is_killed
+  def test_processes_that_ignore_the_signal_are_killed
     with_two("trap(:TERM, 'IGNORE')") do |supervised, pids|
       supervised.stop(:TERM, 0.3)
       assert_gone pids
@@ -74,7 +75,7 @@ class TestSupervised < Minitest::Test
     end
   end
 
-  # The child stays in the group.
+  # The child is still in the process group.
   def test_a_child_that_outlives_its_parent_is_killed
     with_two("") do |supervised, pids|
       supervised.signal(:KILL)
@@ -85,7 +86,7 @@ class TestSupervised < Minitest::Test
     end
   end
 
-  def test_wait_has_a_bound
+  def test_wait_ends_after_the_given_time
     with_two("") do |supervised, _|
       assert_nil supervised.wait(0.05)
       supervised.kill
@@ -93,7 +94,7 @@ class TestSupervised < Minitest::Test
     end
   end
 
-  def test_output_is_captured_and_the_time_is_bounded
+  def test_capture_gives_the_output_and_ends_after_the_given_time
     output, status = Supervised.capture("sh", "-c", "echo $WORD; echo err >&2; exit 3",
                                         seconds: 30, environment: { "WORD" => "out" })
     assert_equal ["out\nerr\n", 3], [output, status.exitstatus]
@@ -119,11 +120,11 @@ class TestClock < Minitest::Test
   end
 end
 
-# A library for users is to be made of it.
+# benchmark/lib/memory is to become a library for users.
 class TestMemoryFolder < Minitest::Test
   include BenchmarkTest
 
-  def test_it_needs_nothing_of_the_other_folders
+  def test_it_needs_only_the_folder_processes
     script = <<~RUBY
       Dir[#{File.join(BENCHMARK, "lib/memory/*.rb").dump}].each { |file| require file }
       puts $LOADED_FEATURES.grep(%r{benchmark/lib/}).map { |file| file[%r{lib/(\\w+)/}, 1] }.uniq.sort

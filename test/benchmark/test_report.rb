@@ -9,7 +9,7 @@ require "json"
 class TestReport < Minitest::Test
   include BenchmarkTest
 
-  # Not among those that are run.
+  # A benchmark that is in no list, so that the programs do not run it.
   Example = Class.new do
     def self.title = "example"
     def self.summary = "an example"
@@ -73,7 +73,7 @@ class TestReport < Minitest::Test
     end
   end
 
-  def test_what_is_worse_in_each_run_stands_apart
+  def test_cases_that_are_worse_in_each_run_have_a_table_of_their_own
     memory, speed = %i[memory speed].map { |key| [key, { "x" => 100.0, "y" => 100.0, "z" => 100.0 }] }
     better = { memory: :less, speed: :more }
     metrics = better.map do |key, word|
@@ -123,7 +123,7 @@ class TestReport < Minitest::Test
     assert_includes report(samples, layouts: 3).text, "stock: ruby 3, jemalloc, 3 layouts A=b"
   end
 
-  def test_a_failure_is_one_whatever_else_was_measured
+  def test_a_report_has_failed_if_one_part_failed_or_nothing_was_measured
     refute_predicate report(samples, [Runner::Omission.new("skipped", "skk", "no dictionary")]), :failed?
     assert_predicate report(samples, [Runner::Omission.new("failed", "skk", "crashed")]), :failed?
     assert_predicate report([]), :failed?

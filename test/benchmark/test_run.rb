@@ -9,14 +9,14 @@ BenchmarkTest.load("lib/measure/runner")
 require "json"
 require "stringio"
 
-# The whole way, with two names for the same ruby.
+# benchmark/run as a whole, with two names for the same ruby.
 class TestRun < Minitest::Test
   include BenchmarkTest
 
   ONE = ["--ruby", "one=#{RUBY}", "--no-glibc"].freeze
   TWO = [*ONE, "--ruby", "two=#{RUBY}"].freeze
 
-  # Neither build has the other's run before its own in all rounds.
+  # The builds take turns in running first.
   def test_order_of_builds
     order = []
     benchmark = Struct.new(:options) do
@@ -70,7 +70,7 @@ class TestRun < Minitest::Test
       end
       _, commit, called, = File.readlines(File.join(directory, "tables.md"), chomp: true).reject(&:empty?)
       assert_match(/\A- [-\dT:]+Z, commit \S+\z/, commit)
-      # This repository's own place is left out of what it stores.
+      # The results do not hold the path of this repository.
       root = "#{File.expand_path("../..", __dir__)}/"
       assert_equal ["benchmark/run #{arguments.join(" ").gsub(root, "")}"], raw["machine"]["commands"]
       assert_equal "- #{raw["machine"]["commands"].first}", called
@@ -81,8 +81,8 @@ class TestRun < Minitest::Test
   def test_marking
     Dir.mktmpdir do |directory|
       out, errors, status = command("run", *TWO, "--quick", "--only", "marking", "--output", directory)
-      none = "skipped: marking: objects in order, 1000: one tells no marking time"
-      skip "a ruby before 3.3 tells no marking time" if out.include?(none)
+      none = "skipped: marking: objects in order, 1000: one measures no marking time"
+      skip "a ruby before 3.3 does not report the time of marking" if out.include?(none)
 
       assert_predicate status, :success?, errors
       kinds = ["objects in order", "objects at random", "structs at random", "64 lists", "closures",
@@ -97,7 +97,7 @@ class TestRun < Minitest::Test
     end
   end
 
-  # A missing dictionary alone is not a success.
+  # benchmark/run fails if it has skipped all that it was asked for.
   def test_nothing_measured_is_a_failure
     Dir.mktmpdir do |directory|
       out, _, status = command("run", *ONE, "--only", "gc", "--output", directory)
@@ -140,7 +140,7 @@ class TestRun < Minitest::Test
     end
   end
 
-  def test_sweep_alone_and_at_once
+  def test_sweep_in_one_process_and_in_several_at_once
     Dir.mktmpdir do |directory|
       programs = File.join(directory, "benchmark/gc")
       FileUtils.mkdir_p(programs)
@@ -157,7 +157,7 @@ class TestRun < Minitest::Test
     end
   end
 
-  # Upstream's harness in the shape of its output alone.
+  # A script in place of upstream's harness, which prints what the harness would.
   def test_programs_by_upstreams_harness
     Dir.mktmpdir do |directory|
       programs = File.join(directory, "benchmark")
@@ -167,8 +167,10 @@ class TestRun < Minitest::Test
       File.write(driver, <<~'RUBY')
         exit if ARGV == ["--version"]
         abort "broken: an Error here" if ARGV[0].end_with?("fib.rb") && ARGV[2].end_with?("--yjit")
-        raise ARGV.inspect unless ARGV[1] == "-e" && ARGV[2].match?(/\Aone::.* --disable-gems --(yjit|disable-jit)\z/) && ARGV[3..4] == %w[-r ips]
-        puts "warming up....", "Iteration per second (i/s):", "#{File.basename(ARGV[0], ".*")}  1000000.0  ", "an other job  2.5e+8  "
+        right = ARGV[1] == "-e" && ARGV[2].match?(/\Aone::.* --disable-gems --(yjit|disable-jit)\z/)
+        raise ARGV.inspect unless right && ARGV[3..4] == %w[-r ips]
+        puts "warming up....", "Iteration per second (i/s):"
+        puts "#{File.basename(ARGV[0], ".*")}  1000000.0  ", "an other job  2.5e+8  "
       RUBY
       out, errors, status = command("run", *ONE, "--quick", "--only", "programs,programs_yjit", "--source",
                                     directory, "--driver", driver, "--output", File.join(directory, "out"))
@@ -190,7 +192,8 @@ class TestRun < Minitest::Test
     end
   end
 
-  # Of an iteration alone, whatever comes before the loop; of a program that is none, all.
+  # Of a program with a loop the instructions of one iteration are counted, whatever comes before the loop. Of
+  # another program all are counted.
   def test_instructions_of_programs
     driver = File.expand_path("../../build/gems/driver/bin/benchmark-driver", __dir__)
     there = File.exist?(driver)
@@ -217,11 +220,11 @@ class TestRun < Minitest::Test
     end
   end
 
-  # One of several programs at once fails: the others come to their end, and it is told.
-  def test_sweep_of_which_one_fails
+  # One of several programs that run at once fails: the others come to their end, and the failure is reported.
+  def test_sweep_of_which_a_process_fails
     Dir.mktmpdir do |directory|
       ruby = File.join(directory, "ruby")
-      # Fails when it measures, but not when it says what it is.
+      # Fails when it measures, but not when it prints its version.
       File.write(ruby,
                  "#!/bin/sh\ncase $* in *sweep.rb*) echo no good >&2; exit 3;; esac\nexec '#{RUBY}' \"$@\"\n")
       File.chmod(0o755, ruby)
@@ -233,9 +236,9 @@ class TestRun < Minitest::Test
     end
   end
 
-  # An interrupt ends the observer and all it started.
+  # An interrupt ends benchmark/run and all processes that it has started.
   def test_interrupt_leaves_no_process_behind
-    before = trap(:INT, "DEFAULT") # a job in the background ignores it, and so does what it starts
+    before = trap(:INT, "DEFAULT") # a job in the background and its children ignore the signal
     Dir.mktmpdir do |directory|
       errors_out, errors_in = IO.pipe
       pid = Process.spawn(RbConfig.ruby, File.join(BENCHMARK, "run"), *ONE, "--only", "fork_requests",
@@ -254,7 +257,7 @@ class TestRun < Minitest::Test
     trap(:INT, before)
   end
 
-  # By a signal that the background does not ignore; the cases that are complete are written.
+  # The signal is one that a job in the background does not ignore. The cases that are complete are written.
   def test_what_was_measured_before_an_interrupt_is_kept
     Dir.mktmpdir do |directory|
       programs = File.join(directory, "benchmark/gc")
@@ -298,9 +301,9 @@ class TestRun < Minitest::Test
   def test_the_allocator_in_use_is_named_not_the_one_mapped
     build = Build.new("one", RUBY).check
     assert_equal build.allocator["name"], build.with("same", {}).allocator["name"]
-    assert_equal "glibc",
-                 build.with("glibc",
-                            { "LD_PRELOAD" => "libc.so.6" }).allocator["name"] if build.allocator["used"]
+    if build.allocator["used"]
+      assert_equal "glibc", build.with("glibc", { "LD_PRELOAD" => "libc.so.6" }).allocator["name"]
+    end
     jemalloc = Dir["/usr/lib/*/libjemalloc.so.2"].first
     skip "no jemalloc to preload" unless jemalloc && build.allocator["used"]
 

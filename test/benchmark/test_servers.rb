@@ -11,13 +11,13 @@ require "yaml"
 class TestServerMatrix < Minitest::Test
   include BenchmarkTest
 
-  def test_the_whole_is_the_product_of_the_axes
+  def test_all_settings_are_the_product_of_the_axes
     whole = ServerMatrix.product
     assert_equal ServerMatrix::AXES.values.map(&:size).reduce(:*), whole.size
     assert_equal whole.size, whole.map(&:id).uniq.size
   end
 
-  def test_what_is_chosen_is_a_part_of_the_whole_with_every_server_on_every_application
+  def test_the_chosen_settings_have_every_server_with_every_application
     chosen = ServerMatrix.chosen
     assert_empty chosen - ServerMatrix.product
     assert_equal chosen.uniq, chosen
@@ -59,7 +59,7 @@ class TestWrk < Minitest::Test
   end
 end
 
-# The whole way, against a server of a few lines.
+# wrk itself, against a server of a few lines.
 class TestWrkAtWork < Minitest::Test
   include BenchmarkTest
 
@@ -94,11 +94,11 @@ class TestWrkAtWork < Minitest::Test
     @listener.local_address.ip_port
   end
 
-  def test_a_part_of_the_list_is_played_and_the_first_answer_is_said
+  def test_a_part_of_the_list_is_sent_and_the_block_is_called_at_the_first_answer
     begun = []
     result = Wrk.play(serve(ANSWER), @list.path, 0, 50) { begun << Clock.now }
     assert_equal [1, 0], [begun.size, result.errors]
-    # Those that were under way at the end count as well.
+    # Requests that wrk had sent but not finished at the end are counted as well.
     assert_includes 50..50 + Wrk::CONNECTIONS, result.requests
   end
 
@@ -108,7 +108,7 @@ class TestWrkAtWork < Minitest::Test
     assert_match(/\A\d+ failed, status 500\z/, result.complaint)
   end
 
-  def test_a_list_that_is_missing_is_said
+  def test_the_error_names_a_list_that_is_missing
     error = assert_raises(Wrk::Failed) { Wrk.play(serve(ANSWER), "/nowhere", 0, 1) }
     assert_match(%r{wrk: .*/nowhere}, error.message)
   end
@@ -166,13 +166,13 @@ class TestServerReport < Minitest::Test
     refute_match(/synthetic/, text)
   end
 
-  # Its children were killed, or orphans have left its tree.
+  # This happens if children of the server were killed or orphans have left its tree.
   def test_cpu_time_that_fell
     assert_nil ServerReport.cpu_of([{ "cpu" => 0.5, "from" => 0, "to" => 10 },
                                     { "cpu" => -0.1, "from" => 10, "to" => 20 }])
   end
 
-  # The same height, colours and dashes, although not all have the same lines.
+  # The charts have the same height, colours and dashes, although not all have the same lines.
   def test_curves_can_be_compared
     settings = [{ server: ["unicorn"], warmup: [true, false] }, { server: ["puma"] },
                 { server: ["puma"], malloc: ["jemalloc"], warmup: [false], rehearsed: [true] }]
@@ -198,7 +198,7 @@ class TestServerReport < Minitest::Test
   end
 end
 
-# What the generators write, without a gem.
+# The files that the generators write. No gem is needed for that.
 class TestApps < Minitest::Test
   include BenchmarkTest
 
@@ -211,7 +211,7 @@ class TestApps < Minitest::Test
     end
   end
 
-  def test_rails_has_its_models_controllers_routes_and_requests_for_all_of_them
+  def test_rails_has_models_controllers_and_routes_and_requests_for_all_of_them
     generate("rails") do |directory, requests|
       routes = File.read(File.join(directory, "config/routes/resources.rb")).scan(/^resources :(\w+)/).flatten
       assert_operator routes.size, :>=, 80
@@ -228,7 +228,7 @@ class TestApps < Minitest::Test
     end
   end
 
-  def test_what_is_generated_is_ruby_and_yaml
+  def test_the_generated_files_are_valid_ruby_and_yaml
     generate("rails") do |directory, _|
       files = Dir[File.join(directory, "{app,config,db}/**/*.rb")]
       assert_operator files.size, :>, 170
@@ -257,7 +257,7 @@ end
 class TestServersCommand < Minitest::Test
   include BenchmarkTest
 
-  def test_mistakes_are_told_in_one_line
+  def test_every_mistake_is_one_line
     assert_refused(/no ruby to measure/, "run-servers")
     assert_refused(/--ruby wants NAME=PATH, not x/, "run-servers", "--ruby", "x")
     assert_refused(/--server: no such: thin \(there are unicorn/, "run-servers", "--server", "thin")
@@ -274,7 +274,7 @@ class TestServersCommand < Minitest::Test
     assert_equal %w[curve-rack-puma-warmup-glibc-yjit curve-rack-puma-cold-glibc-yjit], out.split
   end
 
-  # What is shown may be of several calls.
+  # The runs that a report shows may be those of several calls.
   def test_results_name_the_commits_and_commands_of_their_runs
     BenchmarkTest.load("lib/servers/servers_command")
     runs = [%w[a x], %w[b x], %w[a y]].map do |commit, call|
@@ -286,7 +286,7 @@ class TestServersCommand < Minitest::Test
     assert_equal ["benchmark/run-servers --quick"], command.send(:facts, [])[:commands]
   end
 
-  # The whole way, with one server; a second call repeats nothing.
+  # benchmark/run-servers as a whole, with one server. A second call repeats nothing.
   def test_one_server
     ruby = ENV["COW_INSTALLED_RUBY"] || RbConfig.ruby
     Dir.mktmpdir do |directory|
@@ -313,7 +313,7 @@ class TestServersCommand < Minitest::Test
   end
 end
 
-# What is loaded into all processes of a server.
+# The file that is loaded into all processes of a server, to measure the first fork of each.
 class TestForkTime < Minitest::Test
   include BenchmarkTest
 
@@ -323,7 +323,7 @@ class TestForkTime < Minitest::Test
     Process.wait(fork { Process.wait(fork { exit!(0) }) })
   RUBY
 
-  def test_the_first_fork_of_each_process_is_said_once
+  def test_the_first_fork_of_each_process_is_printed_once
     out, errors, status = Open3.capture3(RUBY, "-r#{Server::FORK_TIME}", "-e", SCRIPT)
     assert_predicate status, :success?, errors
     skip "rubies before 3.1 have no Process._fork" if errors.empty?

@@ -8,17 +8,18 @@ class TestSkk < Minitest::Test
   DICTIONARY = { "0010000" => "/北海道札幌市北区/", "1000001" => "/東京都千代田区千代田/a;b/" }
                .transform_values { |text| text.encode(SkkDictionary::ENCODING) }
 
-  # One server process's loop in a thread, with an end that can be closed.
+  # Runs the loop of one server process in a thread. Gives the block the server and a lambda that connects to
+  # it.
   def with_server
     listener = TCPServer.new("127.0.0.1", 0)
     stop, tell = IO.pipe
     server = SkkServer.new(DICTIONARY, listener)
     thread = Thread.new { server.serve(stop) }
     Timeout.timeout(30) { yield server, -> { TCPSocket.new("127.0.0.1", listener.local_address.ip_port) } }
-    assert_predicate thread, :alive?
+    assert_predicate thread, :alive?, "the server ended before it was asked to"
   ensure
     tell.puts
-    thread.join(10) || flunk("the server does not end")
+    thread.join(10) || flunk("the server did not end within 10 s")
     [listener, stop, tell].each(&:close)
   end
 
@@ -38,7 +39,8 @@ class TestSkk < Minitest::Test
       client = connect.call
       assert_equal "1/北海道札幌市北区/\n", ask(client, "10010000 \n").encode("UTF-8")
       assert_equal "1/北海道札幌市北区/\n", ask(client, "10010000\n").encode("UTF-8"), "without the space"
-      assert_equal "1/北海道札幌市北区/\n", ask(client, "10010000 \r\n").encode("UTF-8"), "as telnet ends a line"
+      assert_equal "1/北海道札幌市北区/\n", ask(client, "10010000 \r\n").encode("UTF-8"),
+                   "with the end of line that telnet sends"
       assert_equal "49999999 \n", ask(client, "19999999 \n")
       assert_equal "4\u5317 \n".encode(SkkDictionary::ENCODING),
                    ask(client, "1\u5317 \n".encode(SkkDictionary::ENCODING))
@@ -55,7 +57,8 @@ class TestSkk < Minitest::Test
       end
       assert_equal "cow-skk.1 \n", ask(client, "2\n")
       assert_equal "#{Process.pid} \n", ask(client, "3\n")
-      assert_equal "1/北海道札幌市北区/\n", ask(client, "10010000 \n").encode("UTF-8"), "the connection goes on"
+      assert_equal "1/北海道札幌市北区/\n", ask(client, "10010000 \n").encode("UTF-8"),
+                   "the connection does not go on after the errors"
     end
   end
 
@@ -63,9 +66,8 @@ class TestSkk < Minitest::Test
     with_server do |_, connect|
       client = connect.call
       client.write("10010000 \n" * 50)
-      assert_equal ["1/北海道札幌市北区/\n"], Array.new(50) {
-                                        client.gets.force_encoding(SkkDictionary::ENCODING).encode("UTF-8")
-                                      }.uniq
+      answers = Array.new(50) { client.gets.force_encoding(SkkDictionary::ENCODING).encode("UTF-8") }
+      assert_equal ["1/北海道札幌市北区/\n"], answers.uniq
       other = connect.call
       "1100000".each_char { |char| client.write(char) and ask(other, "2\n") }
       assert_equal "1/東京都千代田区千代田/a;b/\n", ask(client, "1 \n").encode("UTF-8")
@@ -81,7 +83,7 @@ class TestSkk < Minitest::Test
     end
   end
 
-  def test_clients_that_hang_up
+  def test_clients_that_disconnect
     with_server do |_, connect|
       connect.call.close
       connect.call.tap { |client| client.write("10010000 \n") }.close
@@ -91,7 +93,7 @@ class TestSkk < Minitest::Test
     end
   end
 
-  def test_clients_that_reset
+  def test_clients_that_reset_the_connection
     with_server do |_, connect|
       ["", "1001", "10010000 \n" * 100].each do |sent|
         client = connect.call
@@ -109,7 +111,7 @@ class TestSkk < Minitest::Test
       begin
         client.write("1#{"9" * 1_000_000}")
       rescue Errno::EPIPE, Errno::ECONNRESET
-        nil # it did not wait for the end
+        nil # the server closed the connection before it had read the whole line
       end
       answer = begin
         client.gets
@@ -152,9 +154,9 @@ class TestSkk < Minitest::Test
 
     assert_match(/coding: euc-jis-2004/, File.open(path, &:readline))
     lines = File.foreach(path, encoding: SkkDictionary::ENCODING).reject { |line| line.start_with?(";") }
-    assert lines.all?(&:valid_encoding?)
+    assert lines.all?(&:valid_encoding?), "a line is not valid EUC-JIS-2004"
     dictionary = SkkDictionary.load(path)
-    # A code may stand in the file once only.
+    # Each code is in the file only once.
     assert_equal lines.size, dictionary.size
     assert_operator dictionary.size, :>, 100_000
     assert_equal "/東京都千代田区千代田/", dictionary["1000001"].encode("UTF-8")

@@ -47,7 +47,7 @@ class TestSoak < Minitest::Test
 
   KILL = ["kill a worker", %i[KILL worker]].freeze
 
-  # +play+ is in place of wrk.
+  # Runs one round with an event; +play+ is called in place of wrk.
   def load(play, workers)
     server = Struct.new(:port, :workers).new(0, workers)
     Timeout.timeout(60) { Wrk.stub(:play, play) { Soak.new(server, "", 0).send(:load, KILL) } }
@@ -72,8 +72,8 @@ class TestSoak < Minitest::Test
     assert_equal "none", error.message
   end
 
-  # In a process of its own: it adopts orphans from then on.
-  def test_orphans_that_ended_are_waited_for_and_the_master_is_not
+  # The script runs in a process of its own, because that process adopts orphans from then on.
+  def test_reap_waits_for_orphans_that_have_ended_but_not_for_the_master
     script = <<~'RUBY'
       include CowBench
       abort "skipped" unless Supervised.adopt_orphans
@@ -89,12 +89,12 @@ class TestSoak < Minitest::Test
     RUBY
     library = File.join(BENCHMARK, "lib/processes/supervised")
     out, status = Open3.capture2e(RbConfig.ruby, "-r#{library}", "-rrbconfig", "-e", script)
-    skip "no orphans are adopted" if out == "skipped\n"
+    skip "this system does not let a process adopt orphans" if out == "skipped\n"
     assert status.success?, out
     assert_equal "false\ntrue\n", out
   end
 
-  # From the files of soaks that were made.
+  # The summary is made from the files of earlier soaks.
   def test_summary
     Dir.mktmpdir("soak") do |place|
       FileUtils.mkdir_p(File.join(place, "soak/puma-rails-cow"))

@@ -20,8 +20,8 @@ class TestStatistics < Minitest::Test
     assert_in_delta 1.0, Statistics.geometric_mean([0.25, 4, 1]), 1e-12
   end
 
-  # The machine is ten times slower in the second pair: the ratio of medians
-  # would be wrong, that of the pairs is not.
+  # In the second pair the machine is ten times slower, which changes both values of the pair alike. The
+  # median of the pairs' ratios does not notice that; a ratio of two medians may.
   def test_ratio_is_taken_pair_by_pair
     ratio = Statistics.ratio({ 1 => 10, 2 => 100, 3 => 10 }, { 1 => 5, 2 => 50, 3 => 6 })
     assert_equal [0.5, 0.5, 0.6, 3], ratio.to_a

@@ -11,7 +11,7 @@ class TestStore < Minitest::Test
   COMMIT = `git -C #{BENCHMARK} rev-parse --verify HEAD`.chomp
 
   def setup
-    skip "no commits here" if COMMIT.empty?
+    skip "this is no git checkout" if COMMIT.empty?
     @directory = Dir.mktmpdir("store")
     @run = File.join(@directory, "run")
     @results = File.join(@directory, "results")
@@ -64,7 +64,7 @@ class TestStore < Minitest::Test
                  files.map { |file| [file.split("/")[-2], File.read(file)] }
   end
 
-  def test_a_commit_that_nobody_can_look_at_is_refused
+  def test_a_commit_that_is_not_in_this_repository_is_refused
     { "#{COMMIT}-dirty" => /made with uncommitted changes/,
       "0" * 40 => /this repository has no commit 0000/,
       nil => /this repository has no commit of that run/,
@@ -75,7 +75,7 @@ class TestStore < Minitest::Test
     end
   end
 
-  def test_a_run_that_cannot_be_made_again_is_refused
+  def test_a_run_that_cannot_be_repeated_is_refused
     write(commands: nil)
     refused(/does not say which command made it/)
     write(path: "/somewhere/ruby")

@@ -17,9 +17,10 @@ class TestBcrypt < GemTest
     [again == "secret", again == "Secret", again.cost, again.version, password.to_s.size]
   end
 
-  # A known answer (from the paper's test vectors as crypt_blowfish has them).
+  # A known answer: a test vector of the paper, as crypt_blowfish has it.
   def test_known_answer
-    assert_equal "$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW", BCrypt::Engine.hash_secret("U*U", "$2a$05$CCCCCCCCCCCCCCCCCCCCC.")
+    assert_equal "$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW",
+                 BCrypt::Engine.hash_secret("U*U", "$2a$05$CCCCCCCCCCCCCCCCCCCCC.")
   end
 
   def test_errors
@@ -28,12 +29,16 @@ class TestBcrypt < GemTest
     assert_raises(ArgumentError) { BCrypt::Password.create("x", cost: 40) }
   end
 
-  # Hashing lets other threads run; the strings may move and die meanwhile.
+  # Other threads run while a password is hashed. Its strings may move or die meanwhile.
   def test_collections_beside_hashing
-    expected = BCrypt::Engine.hash_secret("secret", "$2a$06$abcdefghijklmnopqrstuu")
+    salt = "$2a$06$abcdefghijklmnopqrstuu"
+    expected = BCrypt::Engine.hash_secret("secret", salt)
     done = false
     collector = Thread.new { GC.compact until done }
-    values = Array.new(3) { Thread.new { Array.new(10) { BCrypt::Engine.hash_secret("sec#{"ret"}", "$2a$06$abcdefghijklmnopqrstuu") } } }.flat_map(&:value)
+    threads = Array.new(3) do
+      Thread.new { Array.new(10) { BCrypt::Engine.hash_secret("sec#{"ret"}", salt) } }
+    end
+    values = threads.flat_map(&:value)
     done = true
     collector.join
     assert_equal [expected], values.uniq

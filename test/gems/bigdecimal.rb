@@ -12,7 +12,8 @@ class TestBigDecimal < GemTest
   work(:arithmetic) do
     a = BigDecimal("12345678901234567890.123456789")
     b = BigDecimal("-0.00000000000000000007")
-    [a + b, a - b, a * b, a.div(b, 40), a % 7, a.sqrt(30), a**5, a.frac, a.fix, b.exponent, a.precs_like].map(&:to_s)
+    [a + b, a - b, a * b, a.div(b, 40), a % 7, a.sqrt(30), a**5, a.frac, a.fix, b.exponent,
+     a.precs_like].map(&:to_s)
   end
 
   work(:rounding) do
@@ -25,17 +26,23 @@ class TestBigDecimal < GemTest
   end
 
   work(:text) do
-    values = ["0", "-0", "NaN", "Infinity", "1e-400", "9" * 200, "0.#{"0" * 50}1"].map { |text| BigDecimal(text) }
+    texts = ["0", "-0", "NaN", "Infinity", "1e-400", "9" * 200, "0.#{"0" * 50}1"]
+    values = texts.map { |text| BigDecimal(text) }
     values.map { |v| [v.to_s, v.to_s("5F"), v.inspect, v.hash == v.dup.hash, v.sign] }
   end
 
-  work(:conversion) { ["1.25".to_d, 3.to_d, 0.1.to_d(5), (1r / 3).to_d(20), BigDecimal("1.5").to_r, BigDecimal("1e20").to_i].map(&:to_s) }
+  work(:conversion) do
+    ["1.25".to_d, 3.to_d, 0.1.to_d(5), (1r / 3).to_d(20), BigDecimal("1.5").to_r,
+     BigDecimal("1e20").to_i].map(&:to_s)
+  end
 
   work(:marshal) { Marshal.load(Marshal.dump([BigDecimal("3.14159"), BigDecimal("-1e-30")])).map(&:to_s) }
 
   work(:pi) { BigMath.PI(60).round(50).to_s }
 
-  def test_pi = assert_equal("0.314159265358979323846264338327950288419716939937511e1", BigMath.PI(60).round(50).to_s)
+  def test_pi
+    assert_equal "0.314159265358979323846264338327950288419716939937511e1", BigMath.PI(60).round(50).to_s
+  end
 
   def test_errors
     assert_raises(ArgumentError) { BigDecimal("x1") }
@@ -55,11 +62,11 @@ class TestBigDecimal < GemTest
   def test_many_live_and_die
     values = Array.new(50_000) { |i| BigDecimal("#{i}.5") }
     GC.start
-    assert_equal BigDecimal("1250000000") - BigDecimal("25000") + BigDecimal("25000"), values.sum
+    assert_equal BigDecimal("1250000000"), values.sum
   end
 end
 
 class BigDecimal
-  # What every version tells of its size.
+  # The sizes that every version of the gem can tell.
   def precs_like = [precision, scale, n_significant_digits].join(",")
 end

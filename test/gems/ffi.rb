@@ -42,7 +42,8 @@ class TestFFI < GemTest
     result = C.div(17, 5)
     buffer = FFI::MemoryPointer.new(:char, 64)
     length = C.snprintf(buffer, 64, "%d %s %.2f", :int, 42, :string, "é", :double, 1.5)
-    [C.strlen("hello"), C.abs(-3), result[:quot], result[:rem], length, buffer.read_string.force_encoding("UTF-8")]
+    [C.strlen("hello"), C.abs(-3), result[:quot], result[:rem], length,
+     buffer.read_string.force_encoding("UTF-8")]
   end
 
   work(:callbacks) do
@@ -59,7 +60,8 @@ class TestFFI < GemTest
     outer[:kind] = :two
     text = FFI::MemoryPointer.from_string("text")
     outer[:pointer] = text
-    [outer[:inner][:a], outer[:inner][:b].to_a, outer[:double], outer[:kind], outer[:pointer].read_string, Outer.size, Outer.offset_of(:double)]
+    [outer[:inner][:a], outer[:inner][:b].to_a, outer[:double], outer[:kind], outer[:pointer].read_string,
+     Outer.size, Outer.offset_of(:double)]
   end
 
   work(:buffers) do
@@ -67,7 +69,8 @@ class TestFFI < GemTest
     pointer.put_array_of_int64(0, [1, -1, 2**40, 0])
     slice = pointer + 8
     buffer = FFI::Buffer.new(:uint16, 3).put_array_of_uint16(0, [1, 2, 65_535])
-    [pointer.get_array_of_int64(0, 4), slice.read_int64, slice.size, buffer.get_array_of_uint16(0, 3), pointer.get_bytes(16, 8)]
+    [pointer.get_array_of_int64(0, 4), slice.read_int64, slice.size, buffer.get_array_of_uint16(0, 3),
+     pointer.get_bytes(16, 8)]
   end
 
   work(:functions) do
@@ -76,7 +79,13 @@ class TestFFI < GemTest
   end
 
   def test_errors
-    assert_raises(FFI::NotFoundError) { Module.new { extend FFI::Library; ffi_lib FFI::Library::LIBC; attach_function :no_such_function_here, [], :int } }
+    assert_raises(FFI::NotFoundError) do
+      Module.new do
+        extend FFI::Library
+        ffi_lib FFI::Library::LIBC
+        attach_function :no_such_function_here, [], :int
+      end
+    end
     assert_raises(LoadError) { Module.new { extend FFI::Library; ffi_lib "no_such_library" } }
     assert_raises(IndexError) { FFI::MemoryPointer.new(:int).get_int(8) }
     assert_raises(FFI::NullPointerError) { FFI::Pointer::NULL.read_int }
@@ -90,7 +99,7 @@ class TestFFI < GemTest
     1_000.times { Freed.new(FFI::Pointer.new(1)) }
     3.times { GC.start }
     released = Freed.count
-    assert_operator released, :>, 900
+    assert_operator released, :>, 900, "pointers that were released, of 1,000"
     in_child { GC.start; raise "released again" if Freed.count > 1_000 }
   end
 
@@ -106,8 +115,8 @@ class TestFFI < GemTest
     count = 0
     sleeper = Thread.new { C.usleep(50_000) }
     count += 1 while sleeper.alive?
-    assert_operator count, :>, 0
+    assert_operator count, :>, 0, "turns of this thread during the call"
   end
 
-  def test_a_child_is_itself = in_child { assert_equal Process.pid, C.getpid }
+  def test_a_child_has_its_own_process_number = in_child { assert_equal Process.pid, C.getpid }
 end

@@ -1,18 +1,18 @@
 # frozen_string_literal: true
 # SPDX-License-Identifier: BSD-2-Clause
 
-# What the tests of the gems share. tool/check-gems runs each file twice, on
-# pristine CRuby and on ours, with the gem in a directory of its own.
+# Shared by the tests of the gems. tool/check-gems runs each file twice, on pristine CRuby and on ours, with
+# the gem in a directory of its own.
 #
-# COW_GEM and COW_GEM_VERSION name the gem: it is activated before it is
-# required, as CRuby ships older versions of some of them.
+# COW_GEM and COW_GEM_VERSION name the gem. It is activated before it is required, because CRuby comes with
+# older versions of some gems.
 gem ENV.fetch("COW_GEM"), ENV.fetch("COW_GEM_VERSION")
 require "minitest/autorun"
 require "timeout"
 
 class GemTest < Minitest::Test
-  # A piece of work that gives the same value each time. It is done plainly, and
-  # where an extension's mistakes, and ours, come to light.
+  # Defines tests of a piece of work that gives the same value each time: one that runs it once, and others
+  # under conditions in which mistakes of an extension, and ours, are noticed.
   def self.work(name, &block)
     define_method(:"test_#{name}") { refute_nil instance_exec(&block) }
     define_method(:"test_#{name}_under_stress") { compare_in_child(block) { |work| stressed(&work) } }
@@ -21,16 +21,18 @@ class GemTest < Minitest::Test
     define_method(:"test_#{name}_in_threads") { in_threads(block) }
   end
 
-  # Names the extension: it must come from the gem, not from CRuby's own copy.
+  # Defines a test that the extension was loaded from the gem and not from CRuby's own copy. +pattern+ matches
+  # the extension's file.
   def self.extension(pattern)
     define_method(:test_the_extension_is_the_gems) do
       found = $LOADED_FEATURES.grep(pattern)
-      refute_empty found, "no extension like #{pattern}"
-      assert_empty(found.reject { |file| file.start_with?("#{ENV.fetch("GEM_HOME")}/") })
+      refute_empty found, "no extension is loaded that matches #{pattern}"
+      foreign = found.reject { |file| file.start_with?("#{ENV.fetch("GEM_HOME")}/") }
+      assert_empty foreign, "extensions that are not from the gem"
     end
   end
 
-  # A collection at each allocation; in a quick run only of what is young.
+  # A collection at each allocation; in a quick run only minor ones.
   STRESS = ENV["COW_GEM_QUICK"] ? 1 : true
 
   def stressed
@@ -40,8 +42,8 @@ class GemTest < Minitest::Test
     GC.stress = false
   end
 
-  # Every object that can move does, before the work and after it; a value that
-  # was made before must still be the same. Automatic compaction in between.
+  # Moves every object that can move, before the work and after it; compaction is automatic in between. Does
+  # the work again after that: both values must be the same.
   def moving
     move
     GC.auto_compact = true
@@ -55,7 +57,7 @@ class GemTest < Minitest::Test
 
   def move = GC.verify_compaction_references(expand_heap: true, toward: :empty)
 
-  # In a child, so that a crash is one test's failure.
+  # Runs the block in a child, so that only one test fails if it crashes.
   def in_child(limit: 120, &block)
     reader, writer = IO.pipe
     pid = fork do
@@ -65,11 +67,11 @@ class GemTest < Minitest::Test
     writer.close
     message = Timeout.timeout(limit) { reader.read }
     Process.wait(pid)
-    assert $?.success?, "#{$?}: #{message}"
+    assert $?.success?, "the child failed: #{$?}: #{message}"
   rescue Timeout::Error
     Process.kill(:KILL, pid)
     Process.wait(pid)
-    flunk "no end after #{limit} s"
+    flunk "the child did not end within #{limit} s"
   ensure
     reader.close
   end
@@ -90,7 +92,7 @@ class GemTest < Minitest::Test
     in_child { assert_equal expected, yield(work) }
   end
 
-  # As under a preloading server: prepared, forked, forked again.
+  # As with a server that loads the application before it forks: Process.warmup, children, a child of a child.
   def in_workers(block)
     expected = instance_exec(&block)
     Process.warmup
@@ -111,6 +113,7 @@ class GemTest < Minitest::Test
   def in_threads(block)
     expected = instance_exec(&block)
     values = Array.new(4) { Thread.new { Array.new(5) { instance_exec(&block) } } }.flat_map(&:value)
-    assert_empty(values.reject { |value| value == expected })
+    wrong = values.reject { |value| value == expected }
+    assert_empty wrong, "values that threads have found in place of #{expected.inspect}"
   end
 end

@@ -3,26 +3,35 @@
 
 require_relative "helper"
 require "json"
-# The third version has no additions.
+# Version 3 has no additions.
 require "json/add/core" if JSON::VERSION < "3"
 
 class TestJson < GemTest
   extension(%r{json/ext/(parser|generator)\.so\z})
 
-  DATA = { "name" => "日本語 \u{1F600}", "list" => [1, -2.5, 1e30, true, false, nil, "a\"\\\n\u0001"], "deep" => { "a" => { "b" => [[], {}] } },
-           "big" => 10**30, "long" => "x" * 500 }.freeze
+  DATA = { "name" => "日本語 \u{1F600}", "list" => [1, -2.5, 1e30, true, false, nil, "a\"\\\n\u0001"],
+           "deep" => { "a" => { "b" => [[], {}] } }, "big" => 10**30, "long" => "x" * 500 }.freeze
 
   work(:round_trip) { JSON.parse(JSON.generate(DATA)) }
-  work(:pretty) { [JSON.pretty_generate(DATA), JSON.generate(DATA, indent: "\t", space: " ", ascii_only: true), JSON.generate(DATA, script_safe: true)] }
+  work(:pretty) do
+    [JSON.pretty_generate(DATA), JSON.generate(DATA, indent: "\t", space: " ", ascii_only: true),
+     JSON.generate(DATA, script_safe: true)]
+  end
   work(:symbols) { JSON.parse(JSON.generate(DATA), symbolize_names: true, freeze: true) }
   work(:decimals) { JSON.parse("[1.1, 2e3]", decimal_class: Rational).map(&:to_s) }
-  work(:additions) { JSON.parse(JSON.generate([1..3, 2r, :sym, Time.at(0)]), create_additions: true).map(&:to_s) } if JSON::VERSION < "3"
+  if JSON::VERSION < "3"
+    work(:additions) do
+      JSON.parse(JSON.generate([1..3, 2r, :sym, Time.at(0)]), create_additions: true).map(&:to_s)
+    end
+  end
   work(:large) { JSON.parse(JSON.generate(Array.new(80) { |i| { "id" => i, "key#{i}" => "v#{i}" } })).size }
 
   def test_round_trip_is_exact = assert_equal(DATA, JSON.parse(JSON.generate(DATA)))
 
   def test_errors
-    ["", "[1,", "{\"a\":}", "nul", "[1]x", "\"\\u12\"", "[" * 200].each { |text| assert_raises(JSON::ParserError, text) { JSON.parse(text) } }
+    ["", "[1,", "{\"a\":}", "nul", "[1]x", "\"\\u12\"", "[" * 200].each do |text|
+      assert_raises(JSON::ParserError, text) { JSON.parse(text) }
+    end
     assert_raises(JSON::GeneratorError) { JSON.generate([Float::NAN]) }
     assert_raises(JSON::NestingError) { JSON.generate((1..200).inject([]) { |inner,| [inner] }) }
   end

@@ -8,21 +8,24 @@ require "stringio"
 class TestMsgpack < GemTest
   extension(%r{msgpack/msgpack\.so\z})
 
-  DATA = [nil, true, 1, -1, 2**63, -2**63, 1.5, "é", "b".b * 300, :sym.to_s, [[]], { "a" => { "b" => [1, 2] } }, "z" * 70_000].freeze
+  DATA = [nil, true, 1, -1, 2**63, -2**63, 1.5, "é", "b".b * 300, :sym.to_s, [[]],
+          { "a" => { "b" => [1, 2] } }, "z" * 70_000].freeze
   Point = Struct.new(:x, :y)
 
   work(:round_trip) { MessagePack.unpack(MessagePack.pack(DATA)) }
 
   work(:extension_types) do
     factory = MessagePack::Factory.new
-    factory.register_type(1, Point, packer: ->(p) { p.to_a.pack("l>l>") }, unpacker: ->(s) { Point.new(*s.unpack("l>l>")) })
+    factory.register_type(1, Point, packer: ->(p) { p.to_a.pack("l>l>") },
+                                    unpacker: ->(s) { Point.new(*s.unpack("l>l>")) })
     factory.register_type(2, Symbol)
     factory.load(factory.dump([Point.new(1, -2), :a, { b: Point.new(3, 4) }])).inspect
   end
 
   work(:recursive_types) do
     factory = MessagePack::Factory.new
-    factory.register_type(1, Point, recursive: true, packer: ->(p, packer) { packer.write(p.to_a) }, unpacker: ->(unpacker) { Point.new(*unpacker.read) })
+    factory.register_type(1, Point, recursive: true, packer: ->(p, packer) { packer.write(p.to_a) },
+                                    unpacker: ->(unpacker) { Point.new(*unpacker.read) })
     factory.load(factory.dump(Point.new(Point.new(1, 2), [Point.new("x", nil)]))).inspect
   end
 
@@ -31,7 +34,11 @@ class TestMsgpack < GemTest
     20.times { |i| packer.write_map_header(1).write("k#{i}").write_array_header(2).write(i).write("v" * i) }
     bytes = packer.to_s
     unpacker = MessagePack::Unpacker.new(symbolize_keys: true, freeze: true)
-    bytes.bytes.each_slice(7).flat_map { |part| all = []; unpacker.feed_each(part.pack("C*")) { |o| all << o }; all }
+    bytes.bytes.each_slice(7).flat_map do |part|
+      all = []
+      unpacker.feed_each(part.pack("C*")) { |o| all << o }
+      all
+    end
   end
 
   work(:pool) do
@@ -48,7 +55,10 @@ class TestMsgpack < GemTest
     MessagePack::Unpacker.new(io).each.to_a
   end
 
-  work(:time) { [MessagePack::Timestamp.from_msgpack_ext(MessagePack::Timestamp.to_msgpack_ext(1, 500)).nsec, MessagePack::Timestamp.new(2**33, 1).sec] }
+  work(:time) do
+    bytes = MessagePack::Timestamp.to_msgpack_ext(1, 500)
+    [MessagePack::Timestamp.from_msgpack_ext(bytes).nsec, MessagePack::Timestamp.new(2**33, 1).sec]
+  end
 
   def test_round_trip_is_exact = assert_equal(DATA, MessagePack.unpack(MessagePack.pack(DATA)))
 
@@ -60,7 +70,7 @@ class TestMsgpack < GemTest
     assert_raises(RangeError) { MessagePack.pack(2**64) }
   end
 
-  def test_an_error_in_a_packer_leaves_things_usable
+  def test_a_factory_works_after_an_error_in_a_packer
     factory = MessagePack::Factory.new
     factory.register_type(1, Point, packer: ->(_) { raise "no" }, unpacker: ->(_) {})
     100.times { assert_raises(RuntimeError) { factory.dump([1, Point.new]) } }

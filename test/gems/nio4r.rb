@@ -11,7 +11,9 @@ class TestNio4r < GemTest
   work(:pipes) do
     selector = NIO::Selector.new
     pipes = Array.new(5) { IO.pipe }
-    monitors = pipes.each_with_index.map { |(reader, _), i| selector.register(reader, :r).tap { |m| m.value = "m#{i}" } }
+    monitors = pipes.each_with_index.map do |(reader, _), i|
+      selector.register(reader, :r).tap { |m| m.value = "m#{i}" }
+    end
     pipes.values_at(1, 3).each { |_, writer| writer << "x" }
     ready = selector.select(1).map(&:value).sort
     counts = [ready, selector.registered?(pipes[0][0]), monitors.map { |m| m.readiness.inspect }]
@@ -78,11 +80,11 @@ class TestNio4r < GemTest
     waiter = Thread.new { selector.select(10) }
     Thread.pass until waiter.stop?
     selector.wakeup
-    assert waiter.join(10)
+    assert waiter.join(10), "wakeup did not end the select of the other thread"
     selector.close
   end
 
-  def test_a_selector_of_the_childs_own
+  def test_a_child_makes_a_selector_of_its_own
     parent = NIO::Selector.new
     in_child do
       reader, writer = IO.pipe

@@ -7,19 +7,35 @@ require "nokogiri"
 class TestNokogiri < GemTest
   extension(%r{nokogiri/(\d\.\d/)?nokogiri\.so\z})
 
-  XML = "<?xml version='1.0' encoding='UTF-8'?><r xmlns:n='urn:n' id='ü'>#{(1..12).map { |i| "<n:item k='#{i}'>t&amp;#{i}<![CDATA[<x>]]></n:item>" }.join}<!-- c --></r>"
-  HTML = "<title>é</title><body><div class='a b'><p>one<p>two <b>bold</i></div><ul>#{"<li>x</li>" * 10}</ul><script>1 < 2</script>"
+  ITEMS = (1..12).map { |i| "<n:item k='#{i}'>t&amp;#{i}<![CDATA[<x>]]></n:item>" }.join
+  XML = "<?xml version='1.0' encoding='UTF-8'?><r xmlns:n='urn:n' id='ü'>#{ITEMS}<!-- c --></r>"
+  HTML = "<title>é</title><body><div class='a b'><p>one<p>two <b>bold</i></div>" \
+         "<ul>#{"<li>x</li>" * 10}</ul><script>1 < 2</script>"
   SHEET = <<~XSL
     <xsl:stylesheet version="1.0" xmlns:xsl="http://www.w3.org/1999/XSL/Transform" xmlns:n="urn:n">
       <xsl:param name="p"/><xsl:output method="text"/>
-      <xsl:template match="/"><xsl:for-each select="//n:item[@k &lt; 4]"><xsl:value-of select="concat(@k, $p)"/></xsl:for-each></xsl:template>
+      <xsl:template match="/">
+        <xsl:for-each select="//n:item[@k &lt; 4]"><xsl:value-of select="concat(@k, $p)"/></xsl:for-each>
+      </xsl:template>
     </xsl:stylesheet>
   XSL
 
-  work(:xml) { Nokogiri::XML(XML) { |config| config.strict }.then { |doc| [doc.to_xml, doc.xpath("//n:item").map(&:text), doc.root["id"], doc.xpath("count(//n:item)")] } }
-  work(:html4) { Nokogiri::HTML4(HTML).then { |doc| [doc.to_html, doc.css("div.a p").map(&:text), doc.title, doc.errors.size] } }
-  work(:html5) { Nokogiri::HTML5(HTML).then { |doc| [doc.to_html, doc.css("ul > li:nth-child(2)").to_html, doc.at_css("script").text] } }
-  work(:fragments) { Nokogiri::HTML5.fragment("<b>x</b>y<i>z").then { |f| [f.to_html, f.children.map(&:name)] } }
+  work(:xml) do
+    doc = Nokogiri::XML(XML) { |config| config.strict }
+    [doc.to_xml, doc.xpath("//n:item").map(&:text), doc.root["id"], doc.xpath("count(//n:item)")]
+  end
+  work(:html4) do
+    doc = Nokogiri::HTML4(HTML)
+    [doc.to_html, doc.css("div.a p").map(&:text), doc.title, doc.errors.size]
+  end
+  work(:html5) do
+    doc = Nokogiri::HTML5(HTML)
+    [doc.to_html, doc.css("ul > li:nth-child(2)").to_html, doc.at_css("script").text]
+  end
+  work(:fragments) do
+    fragment = Nokogiri::HTML5.fragment("<b>x</b>y<i>z")
+    [fragment.to_html, fragment.children.map(&:name)]
+  end
 
   work(:changes) do
     doc = Nokogiri::XML(XML)
@@ -33,7 +49,10 @@ class TestNokogiri < GemTest
   end
 
   work(:builder) do
-    Nokogiri::XML::Builder.new(encoding: "UTF-8") { |xml| xml.list("n" => 2) { 5.times { |i| xml.item(i, id: "é#{i}") } } }.to_xml
+    builder = Nokogiri::XML::Builder.new(encoding: "UTF-8") do |xml|
+      xml.list("n" => 2) { 5.times { |i| xml.item(i, id: "é#{i}") } }
+    end
+    builder.to_xml
   end
 
   work(:events) do
@@ -54,8 +73,10 @@ class TestNokogiri < GemTest
   work(:xslt) { Nokogiri::XSLT(SHEET).apply_to(Nokogiri::XML(XML), ["p", "'-'"]) }
 
   work(:schemas) do
-    schema = Nokogiri::XML::RelaxNG("<element name='r' xmlns='http://relaxng.org/ns/structure/1.0'><oneOrMore><element name='a'><text/></element></oneOrMore></element>")
-    [schema.valid?(Nokogiri::XML("<r><a>x</a></r>")), schema.validate(Nokogiri::XML("<r><b/></r>")).map { |e| e.message.to_s }]
+    schema = Nokogiri::XML::RelaxNG("<element name='r' xmlns='http://relaxng.org/ns/structure/1.0'>" \
+                                    "<oneOrMore><element name='a'><text/></element></oneOrMore></element>")
+    valid = schema.valid?(Nokogiri::XML("<r><a>x</a></r>"))
+    [valid, schema.validate(Nokogiri::XML("<r><b/></r>")).map { |e| e.message.to_s }]
   end
 
   work(:functions) do
@@ -67,9 +88,13 @@ class TestNokogiri < GemTest
     assert_raises(Nokogiri::XML::SyntaxError) { Nokogiri::XML("<a><b></a>", &:strict) }
     assert_raises(Nokogiri::XML::XPath::SyntaxError) { Nokogiri::XML(XML).xpath("//[") }
     assert_raises(Nokogiri::CSS::SyntaxError) { Nokogiri::XML(XML).css("a[") }
-    assert_raises(Nokogiri::XML::XPath::SyntaxError) { Nokogiri::XML(XML).xpath("//n:item[nokogiri:none(.)]", Object.new) }
+    assert_raises(Nokogiri::XML::XPath::SyntaxError) do
+      Nokogiri::XML(XML).xpath("//n:item[nokogiri:none(.)]", Object.new)
+    end
     raising = Class.new { def boom(_) = raise(ArgumentError, "asked for") }
-    20.times { assert_raises(ArgumentError) { Nokogiri::XML(XML).xpath("//n:item[nokogiri:boom(.)]", raising.new) } }
+    20.times do
+      assert_raises(ArgumentError) { Nokogiri::XML(XML).xpath("//n:item[nokogiri:boom(.)]", raising.new) }
+    end
   end
 
   def test_encodings
@@ -78,7 +103,8 @@ class TestNokogiri < GemTest
     assert_equal "<a>é</a>", Nokogiri::XML("<a>é</a>".encode("UTF-16")).root.to_xml(encoding: "UTF-8")
   end
 
-  # A node keeps its document; a wrapper is the same while somebody holds it.
+  # A node keeps its document alive. As long as a program refers to a node's wrapper, the gem gives that one
+  # again.
   def test_nodes_outlive_their_documents
     nodes = Array.new(50) { Nokogiri::XML(XML).at_xpath("//n:item[7]", "n" => "urn:n") }
     GC.start

@@ -8,7 +8,8 @@ require "stringio"
 class TestOj < GemTest
   extension(%r{oj/oj\.so\z})
 
-  DATA = { "a" => [1, -2.5, nil, true, "日本\n"], "b" => { "c" => [[], {}] }, "big" => 10**25, "long" => "x" * 2_000 }.freeze
+  DATA = { "a" => [1, -2.5, nil, true, "日本\n"], "b" => { "c" => [[], {}] }, "big" => 10**25,
+           "long" => "x" * 2_000 }.freeze
 
   class Thing
     attr_accessor :x, :y
@@ -39,7 +40,10 @@ class TestOj < GemTest
     end
   end
 
-  work(:objects) { Oj.load(Oj.dump([Thing.new("s", { "k" => Thing.new }), :sym, 1..2], mode: :object), mode: :object).first.inspect.gsub(/0x\h+/, "") }
+  work(:objects) do
+    text = Oj.dump([Thing.new("s", { "k" => Thing.new }), :sym, 1..2], mode: :object)
+    Oj.load(text, mode: :object).first.inspect.gsub(/0x\h+/, "")
+  end
 
   work(:circular) do
     array = [1]
@@ -53,7 +57,11 @@ class TestOj < GemTest
     handler.value
   end
 
-  work(:documents) { Oj::Doc.open(Oj.dump(DATA)) { |doc| [doc.fetch("/a/1"), doc.size, doc.where?, doc.fetch("/b/c/2").inspect, doc.type("/big")] } }
+  work(:documents) do
+    Oj::Doc.open(Oj.dump(DATA)) do |doc|
+      [doc.fetch("/a/1"), doc.size, doc.where?, doc.fetch("/b/c/2").inspect, doc.type("/big")]
+    end
+  end
 
   work(:parser) do
     parser = Oj::Parser.new(:usual)
@@ -71,12 +79,19 @@ class TestOj < GemTest
     Oj.load(writer.to_s)
   end
 
-  work(:streams) { [Oj.load(StringIO.new("[1,2]\n{\"a\":3}")) { |_| nil }.inspect, Oj.to_stream(io = StringIO.new, DATA, mode: :compat).nil?, io.string] }
+  work(:streams) do
+    [Oj.load(StringIO.new("[1,2]\n{\"a\":3}")) { |_| nil }.inspect,
+     Oj.to_stream(io = StringIO.new, DATA, mode: :compat).nil?, io.string]
+  end
 
-  def test_round_trip_is_exact = assert_equal(DATA.merge("big" => 10**25), Oj.load(Oj.dump(DATA, mode: :strict), mode: :strict))
+  def test_round_trip_is_exact
+    assert_equal DATA.merge("big" => 10**25), Oj.load(Oj.dump(DATA, mode: :strict), mode: :strict)
+  end
 
   def test_errors
-    ["[1,", "{\"a\" 1}", "[1}", "nul", "\"abc"].each { |text| assert_raises(Oj::ParseError, EncodingError, text) { Oj.load(text, mode: :strict) } }
+    ["[1,", "{\"a\" 1}", "[1}", "nul", "\"abc"].each do |text|
+      assert_raises(Oj::ParseError, EncodingError, text) { Oj.load(text, mode: :strict) }
+    end
     assert_raises(TypeError) { Oj.dump(Object.new, mode: :strict) }
   end
 

@@ -12,7 +12,8 @@ require "socket"
 class TestPuma < GemTest
   extension(%r{puma/puma_http11\.so\z})
 
-  REQUEST = "POST /path/%C3%A9?a=1&b=2#f HTTP/1.1\r\nHost: x\r\nX-Long: #{"v" * 300}\r\nAccept: */*\r\nContent-Length: 4\r\n\r\nbody"
+  REQUEST = "POST /path/%C3%A9?a=1&b=2#f HTTP/1.1\r\nHost: x\r\nX-Long: #{"v" * 300}\r\nAccept: */*\r\n" \
+            "Content-Length: 4\r\n\r\nbody"
 
   APP = lambda do |env|
     body = env["rack.input"].read.to_s
@@ -20,7 +21,8 @@ class TestPuma < GemTest
     when "/raise" then raise "asked for"
     when "/collect" then GC.start
     end
-    [200, { "content-type" => "text/plain" }, ["#{env["REQUEST_METHOD"]} #{env["PATH_INFO"]} #{body.size} #{env["HTTP_X_ID"]}"]]
+    text = "#{env["REQUEST_METHOD"]} #{env["PATH_INFO"]} #{body.size} #{env["HTTP_X_ID"]}"
+    [200, { "content-type" => "text/plain" }, [text]]
   end
 
   work(:parser) do
@@ -42,13 +44,18 @@ class TestPuma < GemTest
     [env.sort, parser.finished?, read]
   end
 
-  work(:many_parsers) { Array.new(30) { Puma::HttpParser.new }.each { |parser| parser.execute({}, REQUEST.dup, 0) }.count(&:finished?) }
+  work(:many_parsers) do
+    parsers = Array.new(30) { Puma::HttpParser.new }
+    parsers.each { |parser| parser.execute({}, REQUEST.dup, 0) }.count(&:finished?)
+  end
 
   def test_parser_errors
     ["GET / HTTP/1.1\r\nbad header\r\n\r\n", "\0\0\0", "GET / HTTP/1.1\r\nA: \0\r\n\r\n"].each do |text|
       assert_raises(Puma::HttpParserError, text) { Puma::HttpParser.new.execute({}, text.dup, 0) }
     end
-    assert_raises(Puma::HttpParserError) { Puma::HttpParser.new.execute({}, "GET /#{"x" * 20_000} HTTP/1.1\r\n\r\n", 0) }
+    assert_raises(Puma::HttpParserError) do
+      Puma::HttpParser.new.execute({}, "GET /#{"x" * 20_000} HTTP/1.1\r\n\r\n", 0)
+    end
   end
 
   def test_serves
@@ -62,14 +69,25 @@ class TestPuma < GemTest
 
   def test_serves_many_at_once_while_collecting
     serving do |port|
-      answers = Array.new(8) { |t| Thread.new { Array.new(25) { |i| get(port, i % 10 == 5 ? "/collect" : "/x", "X-Id: #{t}-#{i}").last[/\S+\z/] } } }.map(&:value)
+      threads = Array.new(8) do |t|
+        Thread.new do
+          Array.new(25) { |i| get(port, i % 10 == 5 ? "/collect" : "/x", "X-Id: #{t}-#{i}").last[/\S+\z/] }
+        end
+      end
+      answers = threads.map(&:value)
       assert_equal(Array.new(8) { |t| Array.new(25) { |i| "#{t}-#{i}" } }, answers)
     end
   end
 
   def test_serves_in_a_forked_worker
     Process.warmup
-    2.times { in_child { serving { |port| 50.times { |i| assert_equal "GET /a 0 #{i}", get(port, "/a", "X-Id: #{i}").last } } } }
+    2.times do
+      in_child do
+        serving do |port|
+          50.times { |i| assert_equal "GET /a 0 #{i}", get(port, "/a", "X-Id: #{i}").last }
+        end
+      end
+    end
   end
 
   def test_serves_while_objects_move
@@ -94,11 +112,12 @@ class TestPuma < GemTest
     server&.stop(true)
   end
 
-  # The head and the body of an answer.
+  # Sends a request; gives the head and the body of the answer.
   def get(port, path, *headers, method: "GET", body: "")
     Timeout.timeout(30) do
       TCPSocket.open("127.0.0.1", port) do |socket|
-        socket.write("#{method} #{path} HTTP/1.1\r\n#{["Host: x", "Connection: close", *headers].join("\r\n")}\r\n\r\n#{body}")
+        head = ["#{method} #{path} HTTP/1.1", "Host: x", "Connection: close", *headers].join("\r\n")
+        socket.write("#{head}\r\n\r\n#{body}")
         socket.read.split("\r\n\r\n", 2)
       end
     end

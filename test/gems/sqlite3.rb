@@ -8,17 +8,27 @@ require "tmpdir"
 class TestSqlite3 < GemTest
   extension(/sqlite3_native\.so\z/)
 
-  # A database of the work's own, in memory.
+  # Gives the block a new database with twelve rows, in memory or in a file.
   def database(path = ":memory:")
     db = SQLite3::Database.new(path)
     db.execute("create table t (id integer primary key, name text, data blob, number real)")
-    db.transaction { 12.times { |i| db.execute("insert into t (name, data, number) values (?, ?, ?)", ["näme #{i}", SQLite3::Blob.new("\0\xff".b * i), i / 2.0]) } }
+    db.transaction do
+      12.times do |i|
+        db.execute("insert into t (name, data, number) values (?, ?, ?)",
+                   ["näme #{i}", SQLite3::Blob.new("\0\xff".b * i), i / 2.0])
+      end
+    end
     yield db
   ensure
     db&.close
   end
 
-  work(:rows) { database { |db| [db.execute("select * from t where id % 3 = 1 order by id"), db.get_first_value("select sum(number) from t"), db.changes, db.last_insert_row_id] } }
+  work(:rows) do
+    database do |db|
+      [db.execute("select * from t where id % 3 = 1 order by id"),
+       db.get_first_value("select sum(number) from t"), db.changes, db.last_insert_row_id]
+    end
+  end
 
   work(:statements) do
     database do |db|
@@ -30,19 +40,29 @@ class TestSqlite3 < GemTest
     end
   end
 
-  work(:hashes) { database { |db| db.results_as_hash = true; db.execute("select id, name, null as n from t limit 3") } }
+  work(:hashes) do
+    database do |db|
+      db.results_as_hash = true
+      db.execute("select id, name, null as n from t limit 3")
+    end
+  end
 
   work(:functions) do
     database do |db|
       db.create_function("twice", 1) { |function, value| function.result = "#{value}#{value}" }
-      db.create_aggregate("joined", 1, ->(context, value) { context[:all] = "#{context[:all]}#{value}," }, ->(context) { context.result = context[:all] })
+      db.create_aggregate("joined", 1, ->(context, value) { context[:all] = "#{context[:all]}#{value}," },
+                          ->(context) { context.result = context[:all] })
       db.collation("backwards", Class.new { def compare(a, b) = b <=> a }.new)
-      [db.execute("select twice(name) from t limit 2"), db.execute("select joined(id) from t where id < 9"), db.execute("select name from t order by name collate backwards limit 2")]
+      [db.execute("select twice(name) from t limit 2"), db.execute("select joined(id) from t where id < 9"),
+       db.execute("select name from t order by name collate backwards limit 2")]
     end
   end
 
   work(:values) do
-    database { |db| db.get_first_row("select ?, ?, ?, ?, ?, ?", [nil, 2**62, 1.5, "ü\0x", SQLite3::Blob.new("\0\1"), "ä".encode("UTF-16LE")]).map(&:inspect) }
+    database do |db|
+      values = [nil, 2**62, 1.5, "ü\0x", SQLite3::Blob.new("\0\1"), "ä".encode("UTF-16LE")]
+      db.get_first_row("select ?, ?, ?, ?, ?, ?", values).map(&:inspect)
+    end
   end
 
   work(:transactions) do
@@ -67,7 +87,7 @@ class TestSqlite3 < GemTest
     assert_raises(ArgumentError) { closed.execute("select 1") }
   end
 
-  def test_what_is_not_closed_is_freed
+  def test_databases_that_are_not_closed_are_freed
     500.times do
       db = SQLite3::Database.new(":memory:")
       db.prepare("select 1").step
@@ -88,8 +108,8 @@ class TestSqlite3 < GemTest
     end
   end
 
-  # Each worker opens its own: the master's connection is closed at the fork by
-  # the gem, where it knows how.
+  # Each worker opens a connection of its own. Versions of the gem that know how close the master's connection
+  # in the child.
   def test_workers_with_connections_of_their_own
     Dir.mktmpdir do |dir|
       path = "#{dir}/db"
@@ -103,7 +123,10 @@ class TestSqlite3 < GemTest
           db.close
         end
       end
-      assert_equal 42, SQLite3::Database.new(path).tap { |db| @count = db.get_first_value("select count(*) from t") }.close.then { @count }
+      db = SQLite3::Database.new(path)
+      count = db.get_first_value("select count(*) from t")
+      db.close
+      assert_equal 42, count, "rows of the master and of three workers"
     end
   end
 

@@ -1,8 +1,9 @@
 # frozen_string_literal: true
 # SPDX-License-Identifier: BSD-2-Clause
 
-# Counts the arrays that can be held, in a list, until there is no memory. Prints the KB that are
-# mapped at first, and a dot for each thousand of arrays (test_address_space.rb, doc/arenas.md).
+# Makes arrays, each of which refers to the one before, until there is no memory. Prints the KB that
+# are mapped at first, and then a dot for each 1,000 arrays. test_address_space.rb and
+# benchmark/cases/address_space.rb run it.
 DOT = "."
 $stdout.syswrite("#{File.read("/proc/self/status")[/^VmSize:\s+(\d+)/, 1]} ")
 kept = nil

@@ -3,19 +3,22 @@
 
 require_relative "../helper"
 
-# A process has only so many bytes of address space, and so many mappings in it.
+# The kernel limits the address space of a process and the number of its mappings.
 class TestAddressSpace < Minitest::Test
   include CowTest
 
-  # Takes all mappings that the kernel grants a process (vm.max_map_count) but +left+: each OS page
-  # of one reservation gets other rights than its neighbours.
+  # Ruby source for scripts: Mappings.leave(left) uses up the mappings that the kernel allows a process
+  # (vm.max_map_count), except +left+ of them. Each OS page of a reservation gets other rights than its
+  # neighbours, so that each is a mapping of its own.
   FEW_MAPPINGS = <<~'RUBY'
     require "fiddle"
 
     module Mappings
       integer, pointer = Fiddle::TYPE_INT, Fiddle::TYPE_VOIDP
-      PROTECT = Fiddle::Function.new(Fiddle.dlopen(nil)["mprotect"], [pointer, Fiddle::TYPE_SIZE_T, integer], integer)
-      MAP = Fiddle::Function.new(Fiddle.dlopen(nil)["mmap"], [pointer, Fiddle::TYPE_SIZE_T, integer, integer, integer, Fiddle::TYPE_LONG], pointer)
+      size = Fiddle::TYPE_SIZE_T
+      PROTECT = Fiddle::Function.new(Fiddle.dlopen(nil)["mprotect"], [pointer, size, integer], integer)
+      MAP = Fiddle::Function.new(Fiddle.dlopen(nil)["mmap"],
+                                 [pointer, size, integer, integer, integer, Fiddle::TYPE_LONG], pointer)
       PAGES = 400_000
       NONE, READ = 0, 1
       PRIVATE, ANONYMOUS, NORESERVE = 2, 0x20, 0x4000
@@ -27,41 +30,46 @@ class TestAddressSpace < Minitest::Test
           break unless PROTECT.call(start + page * 4096, 4096, READ) == 0
           split << start + page * 4096
         end
-        raise "no end of mappings" if split.size == PAGES / 2
+        raise "the kernel sets no limit to mappings" if split.size == PAGES / 2
         split.pop(left / 2).each { |address| PROTECT.call(address, 4096, NONE) }
       end
     end
   RUBY
 
-  # Objects of several sizes, of which half has died, on thousands of heap pages: on one more, on
-  # another less, so that they are emptied in any order.
+  # Ruby source for scripts. half_a_heap makes objects of several sizes on thousands of heap pages. Half of
+  # them die: more on one page, fewer on another, so that pages become empty in no particular order.
+  # sound(things) checks those that live.
   HALF_A_HEAP = IN_CHILD + <<~'RUBY'
     Thing = Struct.new(:number, :name, :more)
     def half_a_heap
       random = Random.new(1)
       share = nil
       things = Array.new(300_000) { |i| Thing.new(i, "thing #{i}" * (i % 9 + 1), [i] * (i % 7)) }
-      things.each_index { |i| share = random.rand if i % 100 == 0; things[i] = nil if random.rand < share }
+      things.each_index do |i|
+        share = random.rand if i % 100 == 0
+        things[i] = nil if random.rand < share
+      end
     end
 
     def sound(things)
       GC.verify_internal_consistency
       things.each_with_index do |thing, i|
         next unless thing
-        raise "#{i}: #{thing}" unless thing.number == i && thing.name == "thing #{i}" * (i % 9 + 1) && thing.more == [i] * (i % 7)
+        expected = [i, "thing #{i}" * (i % 9 + 1), [i] * (i % 7)]
+        raise "#{i}: #{thing}" unless [thing.number, thing.name, thing.more] == expected
       end
     end
   RUBY
 
-  # Each page from which objects moved was a mapping of its own, and one mapping too many the end
-  # of the process (3 of 3 runs of 2222f26).
+  # On 2222f26 each page from which objects had moved was a mapping of its own. When no mappings were left the
+  # process ended (3 of 3 runs).
   def test_compaction_needs_no_mappings
     needs_compaction
-    skip "mappings are Linux's" unless File.readable?("/proc/self/maps")
+    skip "only Linux lists mappings" unless File.readable?("/proc/self/maps")
 
     out = run_ruby(FEW_MAPPINGS + HALF_A_HEAP + <<~'RUBY', timeout: 300, env: { "RUBY_GC_SEAL" => "off" })
       things = half_a_heap
-      GC.start # pages are sorted by what is free in them
+      GC.start # sorts the pages by their free slots
       Mappings.leave(100)
       in_child { GC.compact; sound(things) }
       GC.compact
@@ -81,9 +89,10 @@ class TestAddressSpace < Minitest::Test
     assert_operator Integer(out), :>, 50_000, "objects moved"
   end
 
-  # Nothing that frees an object comes upon one that has moved: all is swept before. What has
-  # died here asks others when it is freed: classes their parents, names of symbols a table.
-  def test_what_is_freed_in_a_compaction_reads_others
+  # All pages are swept before the first object moves, so that code which frees an object reads none that has
+  # moved. The objects that die here read others when they are freed: classes read their superclasses, and the
+  # names of symbols a table.
+  def test_objects_that_are_freed_in_a_compaction_read_others
     needs_compaction
 
     run_ruby(HALF_A_HEAP + <<~'RUBY')
@@ -101,16 +110,21 @@ class TestAddressSpace < Minitest::Test
         GC.auto_compact = round == 2
         round == 1 ? Process.warmup : GC.compact
         sound(things)
-        raise "subclasses" unless parents.each_with_index.all? { |parent, i| parent.subclasses.include?(families[i]) }
-        raise "symbols" unless kept.each_with_index.all? { |symbol, i| symbol.equal?("a name of a symbol #{round} #{i * 3}".to_sym) }
-        raise "strings" unless strings.each_with_index.all? { |string, i| string.equal?(-"fstring of a name of a symbol #{round} #{i * 3}") }
+        found = parents.each_with_index.all? { |parent, i| parent.subclasses.include?(families[i]) }
+        raise "a subclass that lives is missing" unless found
+        name = ->(i) { "a name of a symbol #{round} #{i * 3}" }
+        same = kept.each_with_index.all? { |symbol, i| symbol.equal?(name[i].to_sym) }
+        raise "a symbol that lives is another one now" unless same
+        same = strings.each_with_index.all? { |string, i| string.equal?(-"fstring of #{name[i]}") }
+        raise "a string that lives is another one now" unless same
       end
     RUBY
   end
 
   HOLD = File.join(__dir__, "hold_arrays.rb")
 
-  # Bytes that are mapped at first, and thousands of arrays, of a process that may have +bytes+.
+  # Gives two numbers of a process with a limit of +bytes+: the bytes that it has mapped at first, and the
+  # thousands of arrays that it could hold.
   def held(bytes, limit: :rlimit_as)
     out = run_ruby_status("exec(#{RUBY.dump}, ARGV[0], #{limit}: #{bytes})", HOLD).first
     start, dots = out.match(/^(\d+) (\.*)/)&.captures
@@ -118,51 +132,55 @@ class TestAddressSpace < Minitest::Test
     [Integer(start) * 1024, dots.size]
   end
 
-  # Pristine takes 41 bytes of the limit for an array, of 40; of more we would hold less than 0.9.
-  # Some MB are malloc's, now and then more. With 140 MB 239,000 were held before, and pristine
-  # holds 1,505,000 (doc/arenas.md).
+  # Pristine CRuby takes 41 bytes of the limit for an array of 40 bytes. If ours took more than 45 it would
+  # hold less than 0.9 of pristine's arrays. The 10 MB are for malloc, which takes some MB, now and then more.
+  # With 140 MB pristine holds 1,436,000 arrays (benchmark/cases/address_space.rb); ours once held 239,000.
   def test_a_limit_of_address_space_is_used_up
     skip "malloc takes more at a time" if %w[alignoff binary linear].include?(LOCATOR)
-    skip "the limit is Linux's" unless File.readable?("/proc/self/status")
+    skip "only Linux has this limit" unless File.readable?("/proc/self/status")
     skip "AddressSanitizer needs terabytes of addresses" if ASAN
     skip "assertions take memory" if ASSERTIONS
 
     [100, 120, 140, 160, 200, 300].each do |megabytes|
       start, thousands = held(megabytes * 1_000_000)
-      assert_operator thousands * 1_000 * 45 + 10_000_000, :>=, megabytes * 1_000_000 - start, "of #{megabytes} MB, #{start} at first"
+      assert_operator thousands * 1_000 * 45 + 10_000_000, :>=, megabytes * 1_000_000 - start,
+                      "bytes of arrays, with a limit of #{megabytes} MB, #{start} bytes of it used at first"
     end
   end
 
-  # The same where only what may be written to is limited.
+  # The same with a limit of memory that may be written to.
   def test_a_limit_of_data_is_used_up
-    skip "the limit is Linux's" unless File.readable?("/proc/self/status")
+    skip "only Linux has this limit" unless File.readable?("/proc/self/status")
     skip "AddressSanitizer needs more" if ASAN
 
     _, thousands = held(100_000_000, limit: :rlimit_data)
-    assert_operator thousands, :>, 200
+    assert_operator thousands, :>, 200, "thousands of arrays in 100 MB"
   end
 
-  # Where an arena stands is as random as a multiple of its size can be: of the bits above it each is
-  # set in some processes, and not in others. 13 bits were before, of the 20 that there are.
+  # The address of an arena is as random as a multiple of its size can be: each of the 20 bits above that size
+  # is set in some processes and clear in others. Once only 13 of the bits differed.
   def test_addresses_are_random
-    skip "only arenas are placed" unless %w[arena header].include?(LOCATOR)
-    skip "the kernel places nothing at random" unless Integer(File.read("/proc/sys/kernel/randomize_va_space"), exception: false).to_i > 0
-    skip "AddressSanitizer has most addresses" if ASAN
+    skip "only arenas get addresses of ours" unless %w[arena header].include?(LOCATOR)
+    random = Integer(File.read("/proc/sys/kernel/randomize_va_space"), exception: false).to_i > 0
+    skip "the kernel does not choose addresses at random" unless random
+    skip "AddressSanitizer uses most addresses" if ASAN
 
     script = "require 'objspace'; puts ObjectSpace.dump(Object.new)[/0x(\\h+)/, 1]"
     places = Array.new(40) { Integer(run_ruby(script, options: ["--disable-gems"]), 16) >> 27 }
-    assert_operator places.uniq.size, :>, 38
-    assert_equal (0..19).to_a, (0..19).select { |bit| (1...40).cover?(places.sum { |place| place[bit] }) }
+    assert_operator places.uniq.size, :>, 38, "different addresses of arenas, in 40 processes"
+    differing = (0..19).select { |bit| (1...40).cover?(places.sum { |place| place[bit] }) }
+    assert_equal (0..19).to_a, differing, "bits that differ between processes"
   end
 
-  # A debugger asks the kernel for the same addresses each time.
+  # A debugger asks the kernel for the same addresses in each run, as setarch -R does.
   def test_addresses_are_the_same_where_that_is_asked_for
-    skip "only arenas are placed" unless %w[arena header].include?(LOCATOR)
-    skip "no setarch" unless system("setarch", "-R", "true", err: File::NULL)
+    skip "only arenas get addresses of ours" unless %w[arena header].include?(LOCATOR)
+    skip "setarch is not installed" unless system("setarch", "-R", "true", err: File::NULL)
     skip "AddressSanitizer has addresses of its own" if ASAN
 
     script = "require 'objspace'; puts ObjectSpace.dump(Object.new)[/0x(\\h+)/, 1]"
     command = "exec('setarch', '-R', #{RUBY.dump}, '--disable-gems', '-e', ARGV[0])"
-    assert_equal 1, Array.new(3) { Integer(run_ruby(command, script), 16) >> 27 }.uniq.size
+    places = Array.new(3) { Integer(run_ruby(command, script), 16) >> 27 }
+    assert_equal 1, places.uniq.size, "different addresses of arenas, in 3 processes"
   end
 end

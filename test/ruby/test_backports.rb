@@ -3,13 +3,13 @@
 
 require_relative "../helper"
 
-# Changes of upstream's development branch that save memory: patches 0093 and 0094. The counts
-# fail on pristine 3.4.5; that the program behaves as before holds there too.
+# Patches 0093 and 0094: changes of upstream's development branch that save memory. The tests that count
+# objects or bytes fail on pristine 3.4.5. The others check that programs behave as before, and pass there.
 class TestBackports < Minitest::Test
   include CowTest
 
-  # A class has its own singleton class, so a cached call of a hook costs a call cache for
-  # each class: method_added, const_added and, with a subclass, inherited.
+  # Each class has a singleton class of its own, so a cached call of a hook takes a call cache for each class.
+  # The hooks here are method_added, const_added and, for a subclass, inherited.
   CLASSES = 300
 
   def test_hooks_leave_no_call_caches
@@ -28,7 +28,7 @@ class TestBackports < Minitest::Test
                     "call caches of #{CLASSES} classes that define a method and a constant and are inherited"
   end
 
-  # Each hook is called once and with the right argument, also after it was redefined.
+  # Each hook is called once and with the right argument, also after a redefinition.
   def test_hooks_are_called
     out = run_ruby(<<~'RUBY')
       $calls = []
@@ -62,7 +62,7 @@ class TestBackports < Minitest::Test
         Object.new.extend(Mod)
         calls, $calls = $calls, []
         p calls.map { |hook, arg| [hook, arg.is_a?(Class) && arg == child ? :child : arg] }
-        # From now on another method is the hook.
+        # From here on other methods are the hooks.
         Log.define_method(:inherited) { |arg| $calls << [:again, arg] }
         Base.define_singleton_method(:method_added) { |name| $calls << [:own, name] }
         $calls.clear
@@ -77,8 +77,8 @@ class TestBackports < Minitest::Test
     assert_equal first.sub("[:inherited, :child]", "[:again, :child]").gsub(":method_added", ":own"), second
   end
 
-  # A hook that is undefined goes to method_missing.
-  def test_hook_without_a_method
+  # A class whose hook is undefined gets method_missing instead.
+  def test_hook_that_is_undefined
     out = run_ruby(<<~'RUBY')
       class Base
         class << self
@@ -96,8 +96,8 @@ class TestBackports < Minitest::Test
     assert_equal "undefined method 'inherited' for class Base\ninherited\n", out
   end
 
-  # What few instruction sequences need costs the others a pointer. Six words are allocated when one of
-  # these values is set, as the object of class RubyVM::InstructionSequence.
+  # Values that few instruction sequences need are allocated apart, and the others have only a pointer. One of
+  # them is the object of class RubyVM::InstructionSequence; six words are allocated for the first.
   def test_rare_values_of_an_iseq_are_allocated_when_needed
     out = run_ruby(<<~'RUBY')
       require "objspace"
@@ -110,8 +110,8 @@ class TestBackports < Minitest::Test
     assert_equal ["true", "48", "500"], out.split
   end
 
-  # The number of flip-flops, on which an eval goes on counting, the lines of the script, coverage and
-  # the original code, before and after a compaction, and of a loaded iseq.
+  # Checks these values before and after a compaction, and of a loaded iseq: the number of flip-flops (an eval
+  # goes on counting from it), the lines of the script, coverage and the original code.
   def test_rare_values_of_an_iseq
     run_ruby(<<~'RUBY')
       require "coverage"
@@ -130,11 +130,12 @@ class TestBackports < Minitest::Test
       Coverage.start(lines: true, branches: true)
       load file.path
       check = lambda do
-        raise "flip-flops" unless flips(2, 4) == [2, 3, 4] && loaded == [2, 3, 4] && nested(binding) == [2, 3]
+        flipped = [flips(2, 4), loaded, nested(binding)]
+        raise "wrong flip-flops: #{flipped}" unless flipped == [[2, 3, 4], [2, 3, 4], [2, 3]]
         of = RubyVM::InstructionSequence.method(:of)
-        raise "script lines" unless of[lines].script_lines == ["-> do\n", "  1\n", "end"]
-        raise "none" if of[method(:flips)].script_lines
-        raise "disasm" unless of[method(:flips)].disasm.include?("getspecial")
+        raise "wrong script lines" unless of[lines].script_lines == ["-> do\n", "  1\n", "end"]
+        raise "script lines that were not kept" if of[method(:flips)].script_lines
+        raise "disasm without getspecial" unless of[method(:flips)].disasm.include?("getspecial")
       end
       check.call
       GC.start
@@ -143,8 +144,8 @@ class TestBackports < Minitest::Test
       covered(1)
       result = Coverage.result.fetch(file.path)
       File.unlink(file.path)
-      raise result.inspect unless result[:lines] == [1, 4, nil, 1, 1, 1]
-      raise result.inspect unless result[:branches].values.map(&:values) == [[3, 1]]
+      raise "wrong lines: #{result}" unless result[:lines] == [1, 4, nil, 1, 1, 1]
+      raise "wrong branches: #{result}" unless result[:branches].values.map(&:values) == [[3, 1]]
       covered(2)
       check.call
       GC.start

@@ -24,7 +24,7 @@ class TestDocuments < Minitest::Test
   ].freeze
   UPSTREAM_CONFIG = %i[rgengc_allow_full_mark implementation].freeze
 
-  # Variables of upstream's that patches name as well; ruby(1) has them.
+  # Variables of upstream that our patches name as well. Upstream's ruby(1) has them.
   UPSTREAM_VARIABLES = %w[
     RUBY_GC_HEAP_FREE_SLOTS RUBY_GC_HEAP_FREE_SLOTS_MIN_RATIO RUBY_GC_HEAP_FREE_SLOTS_MAX_RATIO
     RUBY_GC_HEAP_FREE_SLOTS_GOAL_RATIO RUBY_GC_HEAP_GROWTH_MAX_SLOTS RUBY_GC_HEAP_OLDOBJECT_LIMIT_FACTOR
@@ -45,7 +45,7 @@ class TestDocuments < Minitest::Test
 
   MODULES = Dir[File.join(ROOT, "gc/**/*.{c,h}")].sort.map { |path| File.read(path) }.join.freeze
 
-  # The names of variables in our own code, complete ones only: no RUBY_GC_HEAP_.
+  # The names of the variables in our own code. Beginnings of names, as RUBY_GC_HEAP_, are left out.
   VARIABLES = begin
     added = PATCHES.map { |patch| patch.lines.grep(/\A\+/).join }
     library = Dir[File.join(ROOT, "lib/**/*.rb")].map { |path| File.read(path) }
@@ -61,34 +61,36 @@ class TestDocuments < Minitest::Test
 
   def test_keys_of_stat
     keys = GC.stat.keys - UPSTREAM_STAT
-    assert_equal keys.sort, RDOC.scan(/^ \*  \[(\w+)\]$/).flatten.map(&:to_sym).sort - GC.config.keys
+    assert_equal keys.sort, RDOC.scan(/^ \*  \[(\w+)\]$/).flatten.map(&:to_sym).sort - GC.config.keys,
+                 "keys that RDoc has; expected are those of GC.stat"
   end
 
   def test_keys_of_stat_heap
     sentence = RDOC[/GC\.stat_heap has.*?\./m].to_s
     keys = GC.stat_heap(0).keys - UPSTREAM_STAT_HEAP
-    assert_equal keys.sort, sentence.scan(/\+:(\w+)\+/).flatten.map(&:to_sym).sort
+    assert_equal keys.sort, sentence.scan(/\+:(\w+)\+/).flatten.map(&:to_sym).sort,
+                 "keys that RDoc has; expected are those of GC.stat_heap"
   end
 
   def test_keys_of_config
     keys = GC.config.keys - UPSTREAM_CONFIG
-    keys.each { |key| assert_match(/^ \*  \[#{key}\]$/, RDOC) }
+    keys.each { |key| assert_match(/^ \*  \[#{key}\]$/, RDOC, "RDoc must have the key #{key} of GC.config") }
     assert_equal %i[seal], keys
   end
 
-  # The page has an entry for each of ours; RDoc names those of the collector.
+  # ruby(1) has an entry for each of our variables; RDoc names those of the collector.
   def test_variables
     ours = VARIABLES - UPSTREAM_VARIABLES
-    assert_equal ours, MAN.scan(/^\.It Ev (\w+)$/).flatten.sort
-    assert_equal ours.grep(/\ARUBY_/), RDOC.scan(/\bRUBY_GC_\w+/).uniq.sort
+    assert_equal ours, MAN.scan(/^\.It Ev (\w+)$/).flatten.sort, "variables that ruby(1) has"
+    assert_equal ours.grep(/\ARUBY_/), RDOC.scan(/\bRUBY_GC_\w+/).uniq.sort, "variables that RDoc has"
   end
 
-  # The page names the values that gc/ accepts, and no other.
-  def test_values
+  # ruby(1) names the values that gc/ accepts, and no other.
+  def test_values_of_variables
     %w[seal sweep].each do |mode|
-      names = MODULES[/#{mode}_mode_names\[.*?\] = \{(.*?)\};/m, 1].scan(/"(\w+)"/).flatten
+      names = MODULES[/#{mode}_mode_names\[.*?\] = \{(.*?)\};/m, 1].scan(/"([\w-]+)"/).flatten
       entry = MAN[/^\.It Ev RUBY_GC_#{mode.upcase}\n(.*?)(?=^\.It|^\.El)/m, 1]
-      assert_equal names.sort, entry.scan(/^\.Li (\w+) [:.]/).flatten.uniq.sort
+      assert_equal names.sort, entry.scan(/^\.Li ([\w-]+) [:.]/).flatten.uniq.sort, "values that ruby(1) has"
     end
   end
 end

@@ -3,18 +3,18 @@
 
 require_relative "../helper"
 
-# What the end of an object does outside of the process (finalizers, buffers of files, free functions of
-# extensions) happens as often as with upstream: a fork neither doubles nor loses it.
+# Finalizers, the buffers of files and the free functions of extensions: the end of an object is seen outside
+# the process as often as with upstream. A fork neither repeats it nor loses it (gc/exit_duties.h).
 class TestDuties < Minitest::Test
   include CowTest
 
-  # A heap that is worth sealing, and a log that each process appends whole lines to.
+  # A heap that is large enough to be sealed, and a log to which each process appends whole lines.
   HEAP = <<~'RUBY'
     require "tmpdir"
     $log = File.join(Dir.mktmpdir, "log")
     def note(word) = File.write($log, "#{word}\n", mode: "a")
     def notes = File.exist?($log) ? File.readlines($log, chomp: true) : []
-    # Ends with nothing but what is given, so that no end of an object is seen after it.
+    # Prints +word+ and ends the process at once, so that it finalizes nothing after that.
     def finish(word)
       $stdout.print(word)
       $stdout.flush
@@ -23,7 +23,8 @@ class TestDuties < Minitest::Test
     $kept = Array.new(100_000) { |i| [i] }
   RUBY
 
-  # Objects with finalizers and files with something in their buffers, dead when it returns.
+  # die(count) makes objects with finalizers, and files with data in their buffers. All are dead when it
+  # returns.
   DEAD = <<~'RUBY'
     DIRECTORY = Dir.mktmpdir
     def final(i) = proc { note("#{i} #{Process.pid}") }
@@ -33,7 +34,7 @@ class TestDuties < Minitest::Test
         File.new(File.join(DIRECTORY, i.to_s), "w").write("once ")
       end
     end
-    # Overwrites what the machine stack still has of them.
+    # Overwrites the references to them that are left on the machine stack.
     def clear(depth) = depth.zero? ? Array.new(100) { Object.new }.size : clear(depth - 1)
   RUBY
 
@@ -71,16 +72,20 @@ class TestDuties < Minitest::Test
     assert_operator twice, :<=, STRAY, "files whose buffer was written twice"
   end
 
-  def test_what_died_before_a_fork_is_finalized_once = check_died_before_fork("exit")
+  def test_objects_that_died_before_a_fork_are_finalized_once
+    check_died_before_fork("exit")
+  end
 
-  def test_what_died_before_a_fork_is_finalized_once_where_the_child_leaves_at_once = check_died_before_fork("exit!")
+  def test_objects_that_died_before_a_fork_are_finalized_once_if_the_child_leaves_at_once
+    check_died_before_fork("exit!")
+  end
 
-  def test_what_died_before_a_fork_that_compacts_is_finalized_once
+  def test_objects_that_died_before_a_fork_that_compacts_are_finalized_once
     needs_compaction
     check_died_before_fork("exit", { "RUBY_GC_FORK_COMPACT" => "1" })
   end
 
-  def test_what_died_before_a_fork_of_a_fork_is_finalized_once
+  def test_objects_that_died_before_a_child_forks_are_finalized_once
     out = run_ruby(HEAP + DEAD + <<~RUBY)
       pid = fork do
         more = Array.new(200_000) { |i| [i] }
@@ -92,10 +97,10 @@ class TestDuties < Minitest::Test
       Process.wait(pid)
       print notes.map { |line| line.split.first }.tally.count { |_, times| times > 1 }
     RUBY
-    assert_operator out.to_i, :<=, STRAY
+    assert_operator out.to_i, :<=, STRAY, "finalizers that ran more than once"
   end
 
-  # What a finalizer prints is in the buffer of the parent alone.
+  # The output of a finalizer is in the parent's buffer only.
   def test_output_of_a_finalizer_before_a_fork_appears_once
     ENVIRONMENTS.each do |env|
       out = run_ruby(HEAP + <<~'RUBY', env: env)
@@ -109,7 +114,7 @@ class TestDuties < Minitest::Test
     end
   end
 
-  # A thing of an extension whose free function removes a file: unlink(2), called by Fiddle.
+  # thing(name) makes an object of an extension whose free function removes a file: Fiddle calls unlink(2).
   THING = HEAP + <<~'RUBY'
     require "fiddle"
     UNLINK = Fiddle::Handle::DEFAULT["unlink"]
@@ -125,7 +130,7 @@ class TestDuties < Minitest::Test
 
   def needs_fiddle
     _, status = run_ruby_status('require "fiddle"')
-    skip "no fiddle here" unless status.success?
+    skip "fiddle is not there" unless status.success?
   end
 
   def things_left(script)
@@ -133,12 +138,12 @@ class TestDuties < Minitest::Test
     run_ruby(THING + script, options: ["-W0"])
   end
 
-  # On 2222f26 it is left.
+  # On 2222f26 the file was left.
   def test_daemon_frees_what_its_extensions_hold
     assert_equal "false", things_left(<<~'RUBY')
       path = thing("held")
       reader, writer = IO.pipe
-      pid = fork do # as a daemon leaves, nobody waits for it
+      pid = fork do # no process waits for a daemon
         Process.daemon(true, true)
         reader.close
         exit
@@ -164,7 +169,7 @@ class TestDuties < Minitest::Test
     RUBY
   end
 
-  # What it made itself before it forked.
+  # The child made the object itself, before it forked.
   def test_child_that_forks_frees_what_its_extensions_hold
     assert_equal "false", things_left(<<~'RUBY')
       pid = fork do
@@ -178,21 +183,25 @@ class TestDuties < Minitest::Test
     RUBY
   end
 
-  # An extension may open late what it holds: its data has another type from then on. On 9ca8644 the
-  # child that is forked after that leaves it in 3 of 3 runs.
-  def test_child_frees_what_has_got_a_type_with_a_free_function_after_a_fork
+  # An extension may give its data another type when it opens a resource later. On 9ca8644 a child that was
+  # forked after that did not call the free function, in 3 of 3 runs.
+  def test_child_frees_data_that_got_a_type_with_a_free_function_after_a_fork
     assert_equal "false", things_left(<<~'RUBY')
       word = Fiddle::TYPE_UINTPTR_T
-      wrap = Fiddle::Function.new(Fiddle.dlopen(nil)["rb_data_typed_object_wrap"], [word] * 3, word, need_gvl: true)
-      text = ->(string) { Fiddle.malloc(string.bytesize + 1).tap { |place| Fiddle::Pointer.new(place)[0, string.bytesize + 1] = "#{string}\0" } }
+      wrap = Fiddle.dlopen(nil)["rb_data_typed_object_wrap"]
+      wrap = Fiddle::Function.new(wrap, [word] * 3, word, need_gvl: true)
+      stored = lambda do |bytes|
+        Fiddle.malloc(bytes.bytesize).tap { |place| Fiddle::Pointer.new(place)[0, bytes.bytesize] = bytes }
+      end
+      text = ->(string) { stored["#{string}\0"] }
       # rb_data_type_t: its name, the functions (the second is free), parent, data and flags.
-      type = ->(free) { Fiddle.malloc(72).tap { |place| Fiddle::Pointer.new(place)[0, 72] = [text["late"], 0, free, *[0] * 6].pack("Q9") } }
+      type = ->(free) { stored[[text["late"], 0, free, *[0] * 6].pack("Q9")] }
       path = "#{$log}.late"
       File.write(path, "")
       idle = type[0]
       klass = Fiddle.dlwrap($class = Class.new)
-      many = Array.new(4_000) { wrap.call(klass, text[path], idle).then { |object| Fiddle.dlunwrap(object) } }
-      $late = many[2_000] # on a page where nothing else has a duty
+      many = Array.new(4_000) { Fiddle.dlunwrap(wrap.call(klass, text[path], idle)) }
+      $late = many[2_000] # on a heap page where no other object has a duty
       Process.wait(fork { exit! }) # seals
       raise "nothing is sealed" if GC.stat(:sealed_slots).zero?
       Fiddle::Pointer.new(Fiddle.dlwrap($late))[16, 8] = [type[UNLINK.to_i]].pack("Q")
@@ -201,8 +210,8 @@ class TestDuties < Minitest::Test
     RUBY
   end
 
-  # As with upstream, each process that ends calls it: two processes, two calls.
-  def test_each_process_calls_a_free_function_once
+  # As with upstream, each process that ends calls it: the child has removed the file before the parent ends.
+  def test_a_child_that_ends_calls_a_free_function
     needs_fiddle
     calls = things_left(<<~'RUBY').to_i
       path = thing("held")
@@ -213,7 +222,8 @@ class TestDuties < Minitest::Test
     assert_equal 1, calls
   end
 
-  # On 2222f26 and, by Process.warmup, on pristine it never ends: the finalizer held the lock of the VM.
+  # On 2222f26 the script never ended, because the finalizer held the lock of the VM. On pristine CRuby it
+  # does not end either, because of Process.warmup.
   def test_fork_in_a_finalizer_beside_a_ractor
     ENVIRONMENTS.each do |env|
       out = run_ruby(HEAP + <<~'RUBY', env: env, options: ["-W0"], timeout: 60)
@@ -223,17 +233,18 @@ class TestDuties < Minitest::Test
         Thread.new { die }.join
         Process.warmup
         Thread.new { die }.join
-        $kept.concat(Array.new(100_000) { |i| [i] }) # sealed anew
+        $kept.concat(Array.new(100_000) { |i| [i] }) # so many that the next fork seals again
         Process.wait(fork { exit! })
         ractor.send(nil)
         finish notes.size
       RUBY
-      assert_operator out.to_i, :>=, 20 - 2 * STRAY
+      assert_operator out.to_i, :>=, 20 - 2 * STRAY, "finalizers that forked"
     end
   end
 
-  # The code that forks knows of no finalizer. So at a fork they run as they do between two
-  # instructions of it: without signals, locks and throws. On 6926173 each of the three failed always.
+  # Code that forks does not expect finalizers to run. So at a fork they run as they do between two of its
+  # instructions: they handle no signals, wait for no locks and throw nothing out of the fork. On 6926173 each
+  # of the following three tests failed in every run.
   def finalizers_at_a_fork(setup, final, call = "forked")
     ENVIRONMENTS.map do |env|
       run_ruby(HEAP + <<~RUBY, env: env, options: ["-W0"], timeout: 60)
@@ -253,37 +264,43 @@ class TestDuties < Minitest::Test
 
   def test_a_finalizer_at_a_fork_waits_for_no_lock
     setup = <<~RUBY
-      $lock, told = Mutex.new, Queue.new
-      Thread.new { $lock.synchronize { told << 1; sleep } }
-      told.pop
+      $lock, held = Mutex.new, Queue.new
+      Thread.new { $lock.synchronize { held << 1; sleep } }
+      held.pop
     RUBY
     finalizers_at_a_fork(setup, "$lock.synchronize { note(:locked) }").each do |out|
-      assert_operator out.scan("final").size, :>=, 10 - STRAY
-      refute_includes out, "locked"
+      assert_operator out.scan("final").size, :>=, 10 - STRAY, "finalizers that ran"
+      refute_includes out, "locked", "a finalizer has the lock that another thread holds"
     end
   end
 
-  def test_a_signal_in_a_finalizer_at_a_fork_is_the_parents
+  def test_the_parent_handles_a_signal_that_a_finalizer_sends_at_a_fork
     setup = 'trap(:USR1) { note("signal-#{Process.pid == $id}") }; $id = Process.pid; $sent = false'
     finalizers_at_a_fork(setup, "$sent ||= Process.kill(:USR1, $$); sleep(0.01)").each do |out|
       assert_equal ["signal-true"], out.split.grep(/signal/)
     end
-    finalizers_at_a_fork("$sent = false", "$sent ||= Process.kill(:INT, $$); sleep(0.01)", "begin; forked; rescue Interrupt; note(:interrupted); end").each do |out|
+    call = "begin; forked; rescue Interrupt; note(:interrupted); end"
+    final = "$sent ||= Process.kill(:INT, $$); sleep(0.01)"
+    # A shell starts what runs in the background with SIGINT ignored.
+    finalizers_at_a_fork('trap(:INT, "DEFAULT"); $sent = false', final, call).each do |out|
       assert_equal ["interrupted"], out.split.grep(/interrupted/)
     end
   end
 
-  def test_a_finalizer_at_a_fork_throws_to_nobody
+  def test_a_throw_in_a_finalizer_does_not_leave_the_fork
     finalizers_at_a_fork("", "throw :tag", "catch(:tag) { forked; note(:after) }").each do |out|
-      assert_includes out.split, "after"
+      assert_includes out.split, "after", "the throw skipped the code after the fork"
     end
-    # Where they run in the midst of the code, as by GC.start, pristine crashes.
-    finalizers_at_a_fork("$VERBOSE = false", "throw :tag", "catch(:tag) { GC.start; note(:after) }").each do |out|
-      assert_includes out.split, "after"
+    # Pristine CRuby crashes if a finalizer that runs in the middle of a program's code, as in GC.start,
+    # throws.
+    call = "catch(:tag) { GC.start; note(:after) }"
+    finalizers_at_a_fork("$VERBOSE = false", "throw :tag", call).each do |out|
+      assert_includes out.split, "after", "the throw skipped the code after GC.start"
     end
   end
 
-  # A second preparation of the heap that begins in the middle of a first one.
+  # One Process.warmup begins while that of another thread waits in a finalizer. Each sets a ratio of free
+  # slots for its collections; when both have ended the program's own ratio must be in force again.
   def test_warmup_during_another_keeps_the_ratios
     needs_compaction
     slots = [false, true].map do |both|
@@ -291,7 +308,7 @@ class TestDuties < Minitest::Test
         queue, done = Queue.new, Queue.new
         def die(queue, done) = ObjectSpace.define_finalizer(Object.new, proc { queue << 1; done.pop })
         Thread.new { die(queue, done) }.join
-        # The other begins while this one waits in its finalizer, and ends after it.
+        # The second warmup begins while the first one waits in its finalizer, and ends after it.
         other = Thread.new do
           queue.pop
           if #{both}

@@ -3,19 +3,19 @@
 
 require_relative "../helper"
 
-# What a fork must not leave behind in the child.
+# A child works although the other threads and Ractors of its parent do not exist in it.
 class TestFork < Minitest::Test
   include CowTest
 
-  # Two Ractors that take the lock of the VM all the time, and collect.
+  # Ruby source for scripts: two Ractors that take the VM lock and cause collections all the time.
   BUSY = IN_CHILD + <<~'RUBY'
     2.times do |k|
       Ractor.new(k) { |n| 3_000_000.times { |i| "symbol #{n} #{i}".to_sym }; Ractor.receive }
     end
   RUBY
 
-  # Pristine hangs at one of the first: the child waits for a lock whose holder
-  # it does not have.
+  # Pristine hangs at one of the first forks: the child waits for a lock whose holder does not exist
+  # in it.
   def test_fork_beside_ractors_that_hold_the_lock
     run_ruby(BUSY + "40.times { in_child { GC.start; 'in the child'.to_sym } }\nexit!(0)", options: ["-W0"])
   end
@@ -24,7 +24,8 @@ class TestFork < Minitest::Test
     run_ruby(BUSY + <<~'RUBY', options: ["-W0"])
       5.times do
         in_child do
-          raise "ractor" unless Ractor.new { GC.start; "of the child".to_sym }.take == :"of the child"
+          taken = Ractor.new { GC.start; "of the child".to_sym }.take
+          raise "the child's Ractor gives #{taken.inspect}" unless taken == :"of the child"
           in_child { GC.start }
         end
       end
@@ -53,8 +54,8 @@ class TestFork < Minitest::Test
     assert_equal "sound " * 5, out.chomp
   end
 
-  # Ractors that wait for a processor when the parent forks do not wait in the child: its
-  # timer must not look for them a hundred times a second.
+  # Ractors that wait for a processor when the parent forks do not exist in the child. Its timer
+  # thread must not wake up for them a hundred times a second (0175-fork-run-queue).
   def test_a_child_does_not_wake_for_the_parents_ractors
     out = run_ruby(IN_CHILD + <<~'RUBY', options: ["-W0"])
       20.times { Ractor.new { loop { 1_000.times(&:to_s) } } }
@@ -74,11 +75,11 @@ class TestFork < Minitest::Test
       end
       exit!(0)
     RUBY
-    assert_operator numbers(out).first, :<=, 20
+    assert_operator numbers(out).first, :<=, 20, "context switches in a second of sleep"
   end
 
-  # A fork that the limit of processes forbids is tried again every second; in
-  # between nobody is kept waiting.
+  # A fork that fails at the limit of processes is tried again every second. Other threads and
+  # Ractors run meanwhile.
   def test_fork_that_fails_at_first
     run_ruby(BUSY + <<~'RUBY', options: ["-W0"])
       Process::UID.change_privilege(65_534) if Process.uid.zero? # root is not limited

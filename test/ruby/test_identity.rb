@@ -4,8 +4,8 @@
 require_relative "../helper"
 require "rbconfig"
 
-# CowRuby tells that it is CowRuby, and looks like CRuby to all that asks for
-# engine, version, ABI or platform.
+# The description says that this is CowRuby. By engine, version, ABI and platform it is CRuby, so
+# that gems take it for CRuby.
 class TestIdentity < Minitest::Test
   include CowTest
 
@@ -31,7 +31,7 @@ class TestIdentity < Minitest::Test
     assert_equal REVISION, RbConfig::CONFIG["COWRUBY_REVISION"]
   end
 
-  def test_what_gems_look_at_is_cruby
+  def test_engine_version_abi_and_platform_are_those_of_cruby
     assert_equal "ruby", RUBY_ENGINE
     assert_equal VERSION, RUBY_VERSION
     assert_equal VERSION, RUBY_ENGINE_VERSION

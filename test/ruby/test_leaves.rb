@@ -3,12 +3,12 @@
 
 require_relative "../helper"
 
-# Old objects that refer to nothing are known to the collector, and a full marking does not
-# look at them (COW_BITMAP_LEAF of gc/vocabulary.h). Nothing that is written into one may be lost.
+# The collector knows which old objects refer to nothing, and does not read these leaves in a full
+# marking (COW_BITMAP_LEAF in gc/vocabulary.h). A reference that is written into one must not be lost.
 class TestLeaves < Minitest::Test
   include CowTest
 
-  # leaves(n) gives strings, long and short, that are old and known as leaves.
+  # Ruby source for scripts. leaves(n) gives strings, long and short, that are old and leaves.
   LEAVES = IN_CHILD + COLLECT + <<~'RUBY'
     def leaves(count = 2_000)
       made = Array.new(count) { |i| i % 3 == 0 ? "long #{i} " * 40 : "s#{i}".dup }
@@ -35,7 +35,7 @@ class TestLeaves < Minitest::Test
     RUBY
   end
 
-  # Old ones too, that no minor collection would have freed.
+  # The leaf gets a reference to an old object, which only a full collection would free.
   def test_references_to_what_is_old
     run_leaves(<<~'RUBY')
       strings = leaves(500)
@@ -44,11 +44,13 @@ class TestLeaves < Minitest::Test
       strings.each_with_index { |string, i| string.instance_variable_set(:@old, values[i]) }
       values = nil
       collect
-      strings.each_with_index { |string, i| check(:old, string.instance_variable_get(:@old), [i % 3 == 0 ? "long #{i} " * 40 : "s#{i}"]) }
+      strings.each_with_index do |string, i|
+        check(:old, string.instance_variable_get(:@old), [i % 3 == 0 ? "long #{i} " * 40 : "s#{i}"])
+      end
     RUBY
   end
 
-  # A long string and its copies share their bytes, which a third object then owns.
+  # A long string and its copies share their bytes, which a third object owns. All refer to it.
   def test_shared_bytes
     run_leaves(<<~'RUBY')
       strings = leaves
@@ -62,11 +64,16 @@ class TestLeaves < Minitest::Test
     RUBY
   end
 
+  # A leaf gets another class: a singleton class, or one that nothing else refers to.
   def test_classes
     run_leaves(<<~'RUBY')
       strings = leaves(600)
       strings.each_with_index do |string, i|
-        i.even? ? string.define_singleton_method(:number) { "n#{i}" } : string.extend(Module.new { define_method(:number) { "n#{i}" } })
+        if i.even?
+          string.define_singleton_method(:number) { "n#{i}" }
+        else
+          string.extend(Module.new { define_method(:number) { "n#{i}" } })
+        end
       end
       collect
       strings.each_with_index { |string, i| check(:number, string.number, "n#{i}") }
@@ -78,7 +85,7 @@ class TestLeaves < Minitest::Test
     RUBY
   end
 
-  # What was known of a slot does not hold for the next object in it.
+  # An object in the slot of a dead leaf is no leaf.
   def test_slots_of_dead_leaves
     run_leaves(<<~'RUBY')
       3.times do
@@ -111,7 +118,7 @@ class TestLeaves < Minitest::Test
     RUBY
   end
 
-  def test_moved
+  def test_moved_leaves
     needs_compaction
     run_leaves(<<~'RUBY')
       strings = Array.new(8) { leaves }.each_with_index.filter_map { |some, i| some if i.odd? }.flatten
@@ -120,11 +127,13 @@ class TestLeaves < Minitest::Test
       strings.each_with_index { |string, i| string.instance_variable_set(:@more, "m#{i}") if i.even? }
       GC.compact
       collect
-      strings.each_with_index { |string, i| check(:more, string.instance_variable_get(:@more), i.even? ? "m#{i}" : nil) }
+      strings.each_with_index do |string, i|
+        check(:more, string.instance_variable_get(:@more), i.even? ? "m#{i}" : nil)
+      end
     RUBY
   end
 
-  # In parent and child, of what was there before the fork and of what was not.
+  # Parent and child write to inherited leaves, the child also to its own.
   def test_fork
     run_leaves(<<~'RUBY')
       strings = leaves
@@ -133,7 +142,9 @@ class TestLeaves < Minitest::Test
         own = leaves
         (strings + own).each_with_index { |string, i| string.instance_variable_set(:@more, "c#{i}") }
         collect
-        (strings + own).each_with_index { |string, i| check(:more, string.instance_variable_get(:@more), "c#{i}") }
+        (strings + own).each_with_index do |string, i|
+          check(:more, string.instance_variable_get(:@more), "c#{i}")
+        end
       end
       strings.each_with_index { |string, i| string.instance_variable_set(:@more, "p#{i}") }
       collect
@@ -144,15 +155,17 @@ class TestLeaves < Minitest::Test
     RUBY
   end
 
-  # A collection leaves code ranges alone: a C function may be writing the bytes.
+  # A collection does not store code ranges, because a C function may be writing the bytes.
   def test_code_ranges
     run_leaves(<<~'RUBY')
       bytes = ["plain", "\u00e9t\u00e9", "\xff\xfe broken", "", "x" * 900, "\u3042" * 300]
-      encodings = %w[UTF-8 US-ASCII BINARY EUC-JP Shift_JIS UTF-16LE UTF-32BE ISO-2022-JP UTF-7].map { |name| Encoding.find(name) }
+      names = %w[UTF-8 US-ASCII BINARY EUC-JP Shift_JIS UTF-16LE UTF-32BE ISO-2022-JP UTF-7]
+      encodings = names.map { |name| Encoding.find(name) }
       make = -> { bytes.product(encodings).map { |text, encoding| text.b.force_encoding(encoding) } }
       strings = make.call
       require "objspace"
-      written = Array.new(100) { |i| ("x" * i + "yz").tap { |string| string.setbyte(0, 97) } } # by which it is unknown
+      # setbyte makes the code range unknown.
+      written = Array.new(100) { |i| ("x" * i + "yz").tap { |string| string.setbyte(0, 97) } }
       ranges = -> { written.map { |string| ObjectSpace.dump(string)[/"coderange":"(\w+)"/, 1] } }
       check(:unknown, ranges.call, ["unknown"] * 100)
       6.times { GC.start }
@@ -162,14 +175,20 @@ class TestLeaves < Minitest::Test
         strings.each { |string| string.valid_encoding? }
       end
       fresh = make.call
-      strings.zip(fresh) { |old, new| check(old.inspect, [old.valid_encoding?, old.ascii_only?, old], [new.valid_encoding?, new.ascii_only?, new]) }
-      changed = strings.map { |string| string.dup.force_encoding("UTF-8") } # their own range, not the first one's
-      changed.zip(fresh) { |string, new| check(string.inspect, string.valid_encoding?, new.b.force_encoding("UTF-8").valid_encoding?) }
+      strings.zip(fresh) do |old, new|
+        check(old.inspect, [old.valid_encoding?, old.ascii_only?, old],
+              [new.valid_encoding?, new.ascii_only?, new])
+      end
+      # A copy with another encoding does not keep the code range of the first string.
+      changed = strings.map { |string| string.dup.force_encoding("UTF-8") }
+      changed.zip(fresh) do |string, new|
+        check(string.inspect, string.valid_encoding?, new.b.force_encoding("UTF-8").valid_encoding?)
+      end
       GC.verify_internal_consistency
     RUBY
   end
 
-  # The walk of a hash in marking (rb_st_each_entry): what is deleted is not there, all else is.
+  # Marking walks a hash by rb_st_each_entry, which must see all entries but those that are deleted.
   def test_hashes
     run_leaves(<<~'RUBY')
       plain = Hash.new { |_, key| "none #{key}" }
@@ -182,7 +201,9 @@ class TestLeaves < Minitest::Test
       collect
       check(:size, [plain.size, identity.size], [kept.size] * 2)
       left = 5_000.times.reject { |i| i % 3 == 0 }
-      left.zip(kept) { |i, key| check(:value, [plain[[i]], identity[key], key], [["value #{i}"], ["value #{i}"], "key #{i}"]) }
+      left.zip(kept) do |i, key|
+        check(:value, [plain[[i]], identity[key], key], [["value #{i}"], ["value #{i}"], "key #{i}"])
+      end
       check(:default, plain[0], "none 0")
       left.each { |i| plain.delete([i]) }
       collect
@@ -190,7 +211,7 @@ class TestLeaves < Minitest::Test
     RUBY
   end
 
-  # Rows are words that objects of several Ractors share.
+  # A word of the bitmap of leaves may have bits of objects of several Ractors.
   def test_ractors
     run_leaves(<<~'RUBY', options: %w[-W0])
       ractors = Array.new(4) do
@@ -220,14 +241,16 @@ class TestLeaves < Minitest::Test
       end
       GC.stress = false
       collect
-      strings.each_with_index { |string, i| check(:more, [string.instance_variable_get(:@more), string.number], ["m#{i}", 7]) }
+      strings.each_with_index do |string, i|
+        check(:more, [string.instance_variable_get(:@more), string.number], ["m#{i}", 7])
+      end
     RUBY
   end
 
-  # A full collection gets by without an OS page that is full of them: it cannot be read.
-  def test_full_marking_does_not_read_them
+  # A full collection does without an OS page that is full of leaves and must not be accessed.
+  def test_full_marking_does_not_read_leaves
     skip "assertions read objects" if ASSERTIONS
-    skip "the object is read to find its mark" unless %w[arena binary linear].include?(LOCATOR)
+    skip "objects are read to find their mark bits" unless %w[arena binary linear].include?(LOCATOR)
 
     run_leaves(<<~'RUBY')
       require "fiddle"
@@ -235,10 +258,12 @@ class TestLeaves < Minitest::Test
       strings = ("string," * 20_000).split(",") # nothing else is made between them
       5.times { GC.start }
       addresses = strings.map { |string| ObjectSpace.dump(string)[/0x(\h+)/, 1].to_i(16) }.sort
-      # Pages with an object at each multiple of a slot's size, from before them to behind.
-      runs = addresses.slice_when { |a, b| b - a != GC::INTERNAL_CONSTANTS[:BASE_SLOT_SIZE] }.select { |run| run.size > 300 }
+      # Runs of strings in neighbouring slots, long enough to fill whole OS pages.
+      size = GC::INTERNAL_CONSTANTS[:BASE_SLOT_SIZE]
+      runs = addresses.slice_when { |a, b| b - a != size }.select { |run| run.size > 300 }
       page = runs[runs.size / 2][100] & -4096
-      protect = Fiddle::Function.new(Fiddle.dlopen(nil)["mprotect"], [Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T, Fiddle::TYPE_INT], Fiddle::TYPE_INT)
+      types = [Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T, Fiddle::TYPE_INT]
+      protect = Fiddle::Function.new(Fiddle.dlopen(nil)["mprotect"], types, Fiddle::TYPE_INT)
       addresses = runs = nil
       3.times { GC.start }
       check(:protected, protect.call(page, 4096, 0), 0)

@@ -3,13 +3,13 @@
 
 require_relative "../helper"
 
-# What marking an object must reach: its variables, in whatever form it has them, and its
-# class, also where it looks at either only briefly (0440-mark-briefly).
+# Marking an object must reach its class and its variables, in whatever form it has them. It asks
+# the object's shape only once (0440-mark-briefly).
 class TestMark < Minitest::Test
   include CowTest
 
-  # objects(n) gives pairs: an object, and what its variables should be. Classes and values
-  # are known to nobody else.
+  # Ruby source for scripts. objects(n) gives pairs of an object and the values that its variables
+  # must have. Nothing else refers to the classes and the values.
   OBJECTS = IN_CHILD + COLLECT + <<~'RUBY'
     require "objspace"
 
@@ -21,14 +21,22 @@ class TestMark < Minitest::Test
     FORMS = {
       bare: ->(i) { Class.new.new },
       embedded: ->(i) { fill(Class.new.new, 3, i) },
-      # The second has room for what the first one grew to.
+      # The second object has room for as many variables as the first one got.
       roomy: ->(i) { c = Class.new; fill(c.new, 12, i); fill(c.new, 12, i) },
       grown: ->(i) { fill(Class.new.new, 40, i) },
-      shrunk: ->(i) { fill(Class.new.new, 20, i).tap { |o| 15.times { |n| o.remove_instance_variable("@v#{n}") } } },
+      shrunk: lambda do |i|
+        fill(Class.new.new, 20, i).tap { |o| 15.times { |n| o.remove_instance_variable("@v#{n}") } }
+      end,
       frozen: ->(i) { fill(Class.new.new, 4, i).freeze },
-      singleton: ->(i) { fill(Object.new, 4, i).tap { |o| o.singleton_class.const_set(:KEPT, "kept #{i}".dup) } },
-      # A class has eight variations of shape, then its objects keep their variables in a table.
-      complex: ->(i) { c = Class.new; Array.new(12) { |n| c.new.tap { |o| o.instance_variable_set("@own#{n}", n) } }.last.then { |o| fill(o, 5, i) } }
+      singleton: lambda do |i|
+        fill(Object.new, 4, i).tap { |o| o.singleton_class.const_set(:KEPT, "kept #{i}".dup) }
+      end,
+      # When a class has eight variations of shape, further objects keep their variables in a table.
+      complex: lambda do |i|
+        c = Class.new
+        Array.new(12) { |n| c.new.tap { |o| o.instance_variable_set("@own#{n}", n) } }
+             .last.then { |o| fill(o, 5, i) }
+      end
     }
 
     def variables(object)
@@ -44,9 +52,10 @@ class TestMark < Minitest::Test
       pairs.each do |object, values|
         found = variables(object)
         raise "#{found} in place of #{values}" unless found == values
-        raise "#{object.class.inspect} is no class" unless object.class.instance_of?(Class) && object.is_a?(object.class)
+        whole = object.class.instance_of?(Class) && object.is_a?(object.class)
+        raise "#{object.class.inspect} is not the object's class" unless whole
         kept = object.singleton_class.const_get(:KEPT) if object.instance_of?(Object)
-        raise "#{kept} of a singleton class" if kept && !kept.start_with?("kept ")
+        raise "a singleton class has the constant #{kept}" if kept && !kept.start_with?("kept ")
       end
     end
 
@@ -63,14 +72,19 @@ class TestMark < Minitest::Test
   end
 
   def test_variables_and_classes
-    run_objects("@pairs = objects(200); collect_and_check; in_child { collect_and_check; @pairs.concat(objects(50)); collect_and_check }; collect_and_check")
+    run_objects(<<~'RUBY')
+      @pairs = objects(200)
+      collect_and_check
+      in_child { collect_and_check; @pairs.concat(objects(50)); collect_and_check }
+      collect_and_check
+    RUBY
   end
 
   def test_under_stress
     run_objects("GC.stress = true; @pairs = objects(2); check(@pairs); GC.stress = false; collect_and_check")
   end
 
-  # Collections begin at any time here, and go on in steps.
+  # The program makes objects while collections begin at any time and mark in steps.
   def test_while_the_program_runs
     run_objects(<<~'RUBY')
       @pairs = []
@@ -83,18 +97,24 @@ class TestMark < Minitest::Test
     RUBY
   end
 
-  def test_moved
+  def test_moved_objects
     needs_compaction
-    run_objects("@pairs = objects(100); collect_and_check; 2.times { GC.compact; check(@pairs) }; collect_and_check")
+    run_objects(<<~'RUBY')
+      @pairs = objects(100)
+      collect_and_check
+      2.times { GC.compact; check(@pairs) }
+      collect_and_check
+    RUBY
   end
 
-  # Who walks the references comes by the same way as marking.
-  def test_walked
+  # ObjectSpace.reachable_objects_from finds the references as marking does (rb_gc_mark_children).
+  def test_reachable_objects
     run_objects(<<~'RUBY')
       @pairs = objects(20)
       @pairs.each do |object, values|
         reached = ObjectSpace.reachable_objects_from(object)
-        raise "#{object} without its class" unless reached.any? { |found| found.equal?(object.class) || found == object.singleton_class }
+        class_reached = reached.any? { |found| found.equal?(object.class) || found == object.singleton_class }
+        raise "the class of #{object} is not reached" unless class_reached
         missing = object.instance_variables.map { |name| object.instance_variable_get(name) }
                         .reject { |value| Integer === value || reached.any? { |found| found.equal?(value) } }
         raise "#{missing} are not reached" unless missing.empty?

@@ -3,19 +3,18 @@
 
 require_relative "../helper"
 
-# Compaction goes over every reference of the heap. It may write only those
-# whose object moved: a store of the value that stands there already copies
-# the OS page of a forked child just the same.
+# Compaction visits all references in the heap. It may write a reference only if the object has moved: in a
+# forked child the kernel copies the OS page even if the store does not change the value.
 class TestMoved < Minitest::Test
   include CowTest
 
   def setup
     needs_compaction
-    skip "no smaps_rollup" unless File.readable?("/proc/self/smaps_rollup")
+    skip "the kernel has no smaps_rollup" unless File.readable?("/proc/self/smaps_rollup")
   end
 
-  # A parent whose heap is full, so that compaction finds no slot to move an
-  # object into, and children that say what a block of theirs made private.
+  # A parent fills its heap, so that compaction finds no slot to which it could move an object. Its children
+  # print how much memory a block of code made private.
   FULL_HEAP = PRIVATE_DIRTY + <<~'RUBY'
     KEPT = []
     PART = "x".freeze
@@ -26,7 +25,7 @@ class TestMoved < Minitest::Test
       }
     end
 
-    # Fills every size of slot with strings that fit just there.
+    # Fills the slots of each size with strings that need slots of this size.
     def fill_heap
       GC.disable
       extra = GC::INTERNAL_CONSTANTS.fetch(:RVALUE_OVERHEAD, 0) + 26
@@ -45,8 +44,8 @@ class TestMoved < Minitest::Test
 
     def moved = GC.latest_compact_info[:moved].values.sum
 
-    # The KB that +work+ makes private and how many objects it moved. A plain
-    # GC before that takes the page metadata out of the figure.
+    # Gives the KB that +work+ makes private and the number of objects that it moves. A collection before that
+    # makes the metadata private, so that they are not counted.
     def child_dirt(work, settled: true)
       reader, writer = IO.pipe
       pid = fork {
@@ -68,7 +67,7 @@ class TestMoved < Minitest::Test
     COMPACT = -> { GC.compact }
     AUTO_COMPACT = -> { GC.auto_compact = true; GC.start; GC.auto_compact = false }
 
-    # Prints dirt in KB, objects moved and the size of the heap in KB.
+    # Prints for both ways to compact: the KB made private, the number of objects moved, the KB of the heap.
     def report
       settle_heap
       pages = GC.stat(:heap_allocated_pages) * 64
@@ -76,8 +75,8 @@ class TestMoved < Minitest::Test
     end
   RUBY
 
-  # What rb_gc_mark_and_move and the collector itself follow: iseqs and their
-  # operands, method entries, lexical scopes, declared references.
+  # Objects whose references rb_gc_mark_and_move and the collector itself update: iseqs and their operands,
+  # method entries, lexical scopes, declared references.
   CODE = <<~'RUBY'
     source = +""
     2500.times { |i|
@@ -89,8 +88,8 @@ class TestMoved < Minitest::Test
     EACH = Array.new(20_000) { |i| [i].each_with_index }
   RUBY
 
-  # What is followed through rb_gc_update_reference: generic instance
-  # variables, dcompact functions, environments, call caches.
+  # Objects whose references rb_gc_update_reference updates: generic instance variables, data with dcompact
+  # functions, environments, call caches.
   DATA = <<~'RUBY'
     IVARS = Array.new(30_000) { |i| s = "generic #{i}"; s.instance_variable_set(:@a, [i]); s }
     PROCS = Array.new(10_000) { |i| proc { i } }
@@ -102,8 +101,8 @@ class TestMoved < Minitest::Test
     NAMES = Array.new(5_000) { |i| NameError.new("name", :"n#{i % 10}", receiver: IVARS[i]) }
   RUBY
 
-  # What compiled code keeps: blocks of code, each with its iseq and the
-  # method entries that it relies on, and stubs for what did not run yet.
+  # The data of compiled code: blocks of code, each with its iseq and the method entries that it relies on,
+  # and stubs for code that has not run yet.
   COMPILED = <<~'RUBY'
     source = +""
     tests = Array.new(12) { |n| "a = a.succ if a % #{n + 2} == 0; b << a unless a.odd?" }.join("; ")
@@ -113,10 +112,10 @@ class TestMoved < Minitest::Test
     2.times { |n| METHODS.each { |m| m.call(n * 1000 + 7) } }
   RUBY
 
-  # Objects of every class that owns a reference, and questions about them.
+  # Objects of every class that holds references, and questions about them.
   WITNESSES = "require #{File.expand_path("moved_witnesses.rb", __dir__).dump}\n"
 
-  # Moves every object that may move, here and in a child, and asks again.
+  # Moves every object that can move, in the parent and in a child, and asks the questions again.
   MOVE_ALL = <<~'RUBY'
     3.times { GC.verify_compaction_references(toward: :empty, expand_heap: true); ask }
     GC.compact
@@ -140,9 +139,9 @@ class TestMoved < Minitest::Test
     assert_little_dirt(run_ruby(FULL_HEAP + DATA + "report"))
   end
 
-  # Marking goes over the JIT's blocks too, at every major GC.
+  # Each major GC marks the blocks of compiled code as well.
   def test_gc_leaves_compiled_code_shared
-    skip "no YJIT" unless defined?(RubyVM::YJIT)
+    skip "no YJIT in this build" unless defined?(RubyVM::YJIT)
 
     out = run_ruby(FULL_HEAP + COMPILED + <<~'RUBY', options: ["--yjit", "--yjit-call-threshold=2"])
       settle_heap
@@ -151,12 +150,12 @@ class TestMoved < Minitest::Test
     RUBY
     dirt, metadata = out.split.map(&:to_i)
     p out if ENV["COW_SHOW"]
-    assert_operator metadata, :>, 8000
-    assert_operator dirt, :<, metadata / 8, "KB of #{metadata} KB"
+    assert_operator metadata, :>, 8000, "KB of YJIT's data"
+    assert_operator dirt, :<, metadata / 8, "KB made private, of #{metadata} KB of YJIT's data"
   end
 
-  # Free slots belong together on the last pages; to fill those that the last
-  # compaction made would move as many objects again, each time.
+  # Free slots are gathered on the last pages. A compaction that filled the slots which the compaction before
+  # it emptied would move as many objects again, each time.
   def test_compacting_again_moves_little
     moved, live = run_ruby(FULL_HEAP + DATA + <<~'RUBY').split.map(&:to_i)
       KEPT.replace(Array.new(60_000) { "hole" })
@@ -165,25 +164,25 @@ class TestMoved < Minitest::Test
       4.times { GC.start; GC.compact }
       puts moved, GC.stat(:heap_live_slots)
     RUBY
-    assert_operator moved, :<, live / 50, "of #{live} live objects"
+    assert_operator moved, :<, live / 50, "objects moved, of #{live} live ones"
   end
 
   def test_references_follow_when_objects_move
     out = run_ruby(WITNESSES + MOVE_ALL, timeout: 300)
-    assert_match(/^moved [1-9]/, out)
+    assert_match(/^moved [1-9]/, out, "no object has moved")
   end
 
   def test_references_follow_with_several_ractors
     out = run_ruby(WITNESSES + MOVE_ALL, "ractors", timeout: 300)
-    assert_match(/^moved [1-9]/, out)
+    assert_match(/^moved [1-9]/, out, "no object has moved")
   end
 
   def test_references_follow_in_compiled_code
-    skip "no YJIT" unless defined?(RubyVM::YJIT)
+    skip "no YJIT in this build" unless defined?(RubyVM::YJIT)
 
     out = run_ruby(WITNESSES + "5.times { ask }\n" + MOVE_ALL, timeout: 300,
                    options: ["--yjit", "--yjit-call-threshold=2"])
-    assert_match(/^moved [1-9]/, out)
+    assert_match(/^moved [1-9]/, out, "no object has moved")
   end
 
   def test_references_follow_under_auto_compaction_and_stress
@@ -200,14 +199,14 @@ class TestMoved < Minitest::Test
 
   private
 
-  # A quarter of the heap. What stores every reference writes as much as the
-  # heap and more, in its pages and in those of malloc.
+  # Less than a quarter of the heap's size. A compaction that stored every reference would write at least as
+  # much as the heap's size, in heap pages and in malloc's memory.
   def assert_little_dirt(report)
     report.lines.each do |line|
       dirt, moved, heap = line.split.map(&:to_i)
       p line if ENV["COW_SHOW"]
       assert_operator moved, :<, 5000, "the heap was not full: #{report}"
-      assert_operator dirt, :<, heap / 4, "dirt, objects moved, heap: #{report}"
+      assert_operator dirt, :<, heap / 4, "KB made private; objects moved and KB of the heap: #{report}"
     end
   end
 end

@@ -3,14 +3,13 @@
 
 require_relative "../helper"
 
-# A forked child sizes its free slots by what it has of its own (gc/nursery_policy.h).
+# A forked child keeps as many free slots as suits the objects of its own (gc/nursery_policy.h).
 class TestNursery < Minitest::Test
   include CowTest
 
   LEAST = 12_288 # COW_NURSERY_LEAST_SLOTS
 
-  # A parent of some 1,000,000 live slots, full at the fork, and what its
-  # children say.
+  # Ruby source for scripts. big fills a heap with 1,000,000 live objects.
   PARENT = IN_CHILD + ALL_SLOTS + <<~'RUBY'
     def big(size = 1_000_000)
       kept = Array.new(size) { Object.new }
@@ -18,13 +17,13 @@ class TestNursery < Minitest::Test
       kept
     end
 
-    # Slots that the heap may still fill without a collection.
+    # Number of slots that the process may still fill without a collection.
     def room(stat = GC.stat)
       stat[:heap_free_slots] + stat[:heap_allocatable_slots]
     end
 
-    # Serves, and keeps nothing; tells by how many slots the heap grew and how
-    # often it collected.
+    # Makes objects and keeps none. Gives by how many slots the heap grew, and how many minor and
+    # full collections were made.
     def serve(objects = 2_000_000)
       slots, before = all_slots, GC.stat
       objects.times { Object.new }
@@ -35,8 +34,8 @@ class TestNursery < Minitest::Test
   RUBY
 
   OFF = { "RUBY_GC_FORK_NURSERY" => "0" }.freeze
-  # The nursery's rule by itself: a parent that has sealed its heap follows it, too
-  # (test_seal).
+  # Without a seal only children follow the nursery's rule; a parent that has sealed its heap
+  # follows it as well (test_seal.rb).
   OPEN = { "RUBY_GC_SEAL" => "off" }.freeze
 
   def test_child_does_not_grow_by_what_it_inherited
@@ -44,39 +43,40 @@ class TestNursery < Minitest::Test
     grown, minor, major = numbers(run_ruby(script))
     grown_upstream, = numbers(run_ruby(script, env: OFF))
     assert_operator grown, :<=, LEAST * 4, "slots"
-    assert_operator grown * 2, :<, grown_upstream
-    # but it does not collect all the time either, and never the whole heap
-    assert_operator minor, :<=, 2_000_000 / LEAST + 3
-    assert_operator major, :<=, 1
+    assert_operator grown * 2, :<, grown_upstream, "slots, twice; by upstream's rule #{grown_upstream}"
+    # It pays with minor collections, but not with too many, and hardly with full ones.
+    assert_operator minor, :<=, 2_000_000 / LEAST + 3, "minor collections"
+    assert_operator major, :<=, 1, "full collections"
   end
 
   def test_child_after_warmup
     script = PARENT + "kept = big\nProcess.warmup\nin_child { puts room; puts serve.join(' ') }\nkept.size"
     room, grown, minor, major = numbers(run_ruby(script))
-    assert_operator room, :<=, LEAST * 6
-    assert_operator grown, :<=, LEAST * 4
-    assert_operator minor, :<=, 2_000_000 / LEAST + 3
-    assert_operator major, :<=, 1
+    assert_operator room, :<=, LEAST * 6, "slots that a child may fill before its first collection"
+    assert_operator grown, :<=, LEAST * 4, "slots by which the heap grew"
+    assert_operator minor, :<=, 2_000_000 / LEAST + 3, "minor collections"
+    assert_operator major, :<=, 1, "full collections"
   end
 
-  # Objects of a kind that the parent hardly had.
+  # Its objects need slots of a size that the parent hardly used.
   def test_child_that_makes_other_objects
     out = run_ruby(PARENT + <<~'RUBY')
       kept = big
       in_child do
         before = GC.stat
         200_000.times { |i| [i] * 60 } # slots of 640 bytes
-        puts GC.stat(:minor_gc_count) - before[:minor_gc_count], GC.stat(:major_gc_count) - before[:major_gc_count]
+        puts GC.stat(:minor_gc_count) - before[:minor_gc_count]
+        puts GC.stat(:major_gc_count) - before[:major_gc_count]
       end
       kept.size
     RUBY
     minor, major = numbers(out)
-    assert_operator minor, :<=, 100
-    assert_operator major, :<=, 3
+    assert_operator minor, :<=, 100, "minor collections for 200,000 objects"
+    assert_operator major, :<=, 3, "full collections for 200,000 objects"
   end
 
-  # Free slots of a size that a child hardly uses, and a store of them for incremental
-  # marking, would be most of its memory: a page holds a hundred.
+  # A slot of 640 bytes is as large as 16 of the smallest. If a child kept as many free ones of
+  # them, and put as many aside for incremental marking, they would be most of its memory.
   def test_heaps_that_a_child_hardly_uses
     grown, collections = numbers(run_ruby(PARENT + <<~'RUBY'))
       kept = big, Array.new(2_000) { [0] * 75 }
@@ -87,14 +87,15 @@ class TestNursery < Minitest::Test
       end
       kept.size
     RUBY
-    assert_operator collections, :>=, 5
-    assert_operator grown, :<=, 2, "pages of slots of 640 bytes, for 10 objects"
+    assert_operator collections, :>=, 5, "collections: with fewer the test would show nothing"
+    assert_operator grown, :<=, 2, "pages of slots of 640 bytes that were added for 10 objects"
   end
 
   def test_parent_is_not_changed
     script = PARENT + <<~'RUBY'
       kept = big
-      # What the parent itself allocates until the end fits its pages, wherever the last one ends.
+      # Gives the parent free slots for the few objects that it makes before the comparison, so that
+      # these add no page.
       small = ->(key) { GC.stat_heap(0, key) }
       free = -> { small[:heap_eden_slots] - small[:total_allocated_objects] + small[:total_freed_objects] }
       Object.new until free.call > 250
@@ -105,21 +106,22 @@ class TestNursery < Minitest::Test
       kept.size
     RUBY
     same, grown = numbers(run_ruby(script, env: OPEN))
-    assert_equal 1, same
-    assert_operator grown, :>, LEAST * 4
+    assert_equal 1, same, "1 if a fork changes neither the slots of the parent nor its allowance"
+    assert_operator grown, :>, LEAST * 4, "slots by which the parent grew: upstream's rule gives more"
   end
 
-  def test_child_of_a_small_parent_is_sized_as_ever
+  def test_child_of_a_small_parent_is_sized_by_upstreams_rule
     out = run_ruby(PARENT + <<~'RUBY')
       GC.start
       puts GC.stat(:heap_allocatable_slots)
       in_child { puts GC.stat(:heap_allocatable_slots) }
     RUBY
     parent, child = numbers(out)
-    assert_equal parent, child
+    assert_equal parent, child, "slots by which the child may grow, and the parent"
   end
 
-  # Its own objects come to dominate: upstream's rule, and not many more collections.
+  # When most objects are the child's own it is sized by upstream's rule, and makes not many more
+  # collections than without a nursery.
   def test_child_that_grows
     script = PARENT + <<~'RUBY'
       kept = big(500_000)
@@ -138,19 +140,19 @@ class TestNursery < Minitest::Test
     RUBY
     collections, room = numbers(run_ruby(script, env: OPEN))
     collections_upstream, = numbers(run_ruby(script, env: OFF))
-    # It starts from a far smaller heap, of 12,288 free slots: each step takes it two thirds
-    # further at the price of some minor collections.
-    assert_operator collections, :<=, collections_upstream * 2 + 14
-    # What is free just after a collection depends on where in its round GC.start came.
+    # It starts with far fewer free slots, 12,288, so it makes more minor collections until its
+    # heap has grown; with each step the heap grows by two thirds.
+    assert_operator collections, :<=, collections_upstream * 2 + 14, "collections"
+    # An average of four rounds: the number of free slots after one collection says little.
     assert_operator room, :>=, 20, "percent of the slots are filled between two collections"
   end
 
-  # What a child keeps is no reason to mark all that it inherited, before that is a
-  # quarter of it.
+  # A child makes no full collection for what it keeps before it has grown by a quarter of what it
+  # inherited (COW_NURSERY_INHERITED_PER_GROWTH).
   def test_growth_without_a_full_collection
     script = PARENT + <<~'RUBY'
       kept = big(500_000)
-      4.times { GC.start } # all are old: that is another reason for a full collection
+      4.times { GC.start } # makes all old, because growing old is another reason for a full collection
       in_child do
         before = GC.stat(:major_gc_count)
         own = []
@@ -164,11 +166,11 @@ class TestNursery < Minitest::Test
       kept.size
     RUBY
     some, many = numbers(run_ruby(script, env: OPEN))
-    assert_equal 0, some
-    assert_operator many, :>, 0
+    assert_equal 0, some, "full collections while the child keeps 40,000 objects"
+    assert_operator many, :>, 0, "full collections when it keeps 1,040,000"
   end
 
-  # When the parent's objects die in the child, their slots are the child's.
+  # When inherited objects die in a child, it uses their slots.
   def test_inherited_objects_that_die
     out = run_ruby(PARENT + <<~'RUBY')
       kept = big
@@ -180,14 +182,15 @@ class TestNursery < Minitest::Test
       end
     RUBY
     grown, minor, major = numbers(out)
-    assert_operator grown, :<=, 0
-    assert_operator minor, :<=, 6
-    assert_operator major, :<=, 1
+    assert_operator grown, :<=, 0, "slots by which the heap grew"
+    assert_operator minor, :<=, 6, "minor collections"
+    assert_operator major, :<=, 1, "full collections"
   end
 
+  # Prints by how many slots a parent may grow, and its child.
   ROOMS = PARENT + <<~'RUBY'
-    kept = big(500_000) # few enough for the least to be more than what was inherited asks for
-    Process.warmup # which allows the heap to grow
+    kept = big(500_000) # so few that the floor follows from the setting, not from the inherited slots
+    Process.warmup # allows the heap to grow
     puts GC.stat(:heap_allocatable_slots)
     in_child { puts GC.stat(:heap_allocatable_slots) }
     kept.size
@@ -195,10 +198,11 @@ class TestNursery < Minitest::Test
 
   def test_allowance_is_cut_at_the_fork
     parent, child = numbers(run_ruby(ROOMS, env: OPEN))
-    assert_operator parent, :>, LEAST * 4
-    assert_operator child, :<=, LEAST * 4
+    assert_operator parent, :>, LEAST * 4, "slots by which the parent may grow"
+    assert_operator child, :<=, LEAST * 4, "slots by which the child may grow"
   end
 
+  # Where a user sets one of upstream's variables, a child is sized by upstream's rule.
   def test_settings_of_the_user_win
     [{ "RUBY_GC_HEAP_FREE_SLOTS" => "5000" },
      { "RUBY_GC_HEAP_FREE_SLOTS_MIN_RATIO" => "0.21" },
@@ -214,13 +218,16 @@ class TestNursery < Minitest::Test
   end
 
   def test_least_slots
-    few, many = %w[5000 100k].map { |least| numbers(run_ruby(ROOMS, env: { "RUBY_GC_FORK_NURSERY_SLOTS" => least })).last }
-    default = numbers(run_ruby(ROOMS, env: { "RUBY_GC_FORK_NURSERY" => "1", "RUBY_GC_FORK_NURSERY_SLOTS" => "" })).last
-    assert_operator few, :<, default
-    assert_operator default, :<, many
-    # as good as no limit
+    few, many = %w[5000 100k].map do |least|
+      numbers(run_ruby(ROOMS, env: { "RUBY_GC_FORK_NURSERY_SLOTS" => least })).last
+    end
+    unset = { "RUBY_GC_FORK_NURSERY" => "1", "RUBY_GC_FORK_NURSERY_SLOTS" => "" }
+    default = numbers(run_ruby(ROOMS, env: unset)).last
+    assert_operator few, :<, default, "slots by which a child may grow: 5,000 and no setting"
+    assert_operator default, :<, many, "slots by which a child may grow: no setting and 100,000"
+    # A number so high that upstream's rule holds.
     parent, child = numbers(run_ruby(ROOMS, env: { "RUBY_GC_FORK_NURSERY_SLOTS" => "900000000000000000" }))
-    assert_equal parent, child
+    assert_equal parent, child, "slots by which the child may grow, and the parent"
   end
 
   def test_bad_settings_are_named_and_ignored
@@ -229,7 +236,7 @@ class TestNursery < Minitest::Test
       values.each do |value|
         env = { name => value }
         out, status = run_ruby_status("", env: env)
-        assert status.success?
+        assert status.success?, "#{name}=#{value} ended the process: #{out}"
         assert_match(/warning: #{name}=#{Regexp.escape(value)} is ignored: it must be/, out)
         assert_equal 1, out.lines.size, out
         assert_empty run_ruby_status("", env: env, options: ["-W0"]).first
@@ -237,26 +244,30 @@ class TestNursery < Minitest::Test
     end
     bad = { "RUBY_GC_FORK_NURSERY" => "off", "RUBY_GC_FORK_NURSERY_SLOTS" => "none" }
     parent, child = numbers(run_ruby(ROOMS, env: OPEN.merge(bad), options: ["-W0"]))
-    assert_operator child, :<, parent
+    assert_operator child, :<, parent, "slots by which a child may grow when both settings are ignored"
   end
 
-  # What must hold of a heap in any child.
+  # Ruby source for scripts that look whether the heap of a child is sound.
   SOUND = PARENT + <<~'RUBY'
     Node = Struct.new(:name, :others)
 
+    # Objects that refer to each other.
     def web(size = 100_000)
       nodes = Array.new(size) { |i| Node.new("node #{i}", []) }
       nodes.each_with_index { |node, i| node.others << nodes[i - 1] << nodes[i / 2] }
     end
 
+    # Raises unless the heap is consistent and the web is as it was made.
     def sound(nodes)
       GC.verify_internal_consistency
       nodes.each_with_index do |node, i|
-        raise "node #{i}" unless node.name == "node #{i}" && node.others[0].equal?(nodes[i - 1]) && node.others[1].equal?(nodes[i / 2])
+        whole = node.name == "node #{i}" && node.others[0].equal?(nodes[i - 1]) &&
+                node.others[1].equal?(nodes[i / 2])
+        raise "node #{i} is #{node.name}, or refers to other nodes" unless whole
       end
     end
 
-    # Requests that keep a little, and a heap that is sound after them.
+    # Makes objects and keeps a few, as requests do; raises unless the heap is sound afterwards.
     def work(nodes, requests = 300)
       own = []
       requests.times do |i|
@@ -266,7 +277,8 @@ class TestNursery < Minitest::Test
       end
       GC.start
       sound(nodes)
-      raise "own" unless own.last == ["object 0 of #{requests - 1}", "object 100 of #{requests - 1}"]
+      last = ["object 0 of #{requests - 1}", "object 100 of #{requests - 1}"]
+      raise "the last objects are #{own.last}" unless own.last == last
     end
   RUBY
 
@@ -285,7 +297,7 @@ class TestNursery < Minitest::Test
     RUBY
   end
 
-  # What a grandchild inherits is all that its parent had.
+  # For a grandchild all objects of its parent are inherited, those that the parent made included.
   def test_child_of_a_child_that_has_grown
     out = run_ruby(PARENT + <<~'RUBY', env: OPEN)
       kept = big(300_000)
@@ -299,19 +311,25 @@ class TestNursery < Minitest::Test
       kept.size
     RUBY
     parent, child, grown = numbers(out)
-    assert_operator parent, :>, LEAST * 4
-    assert_operator child, :<=, LEAST * 4
-    assert_operator grown, :<=, LEAST * 4
+    assert_operator parent, :>, LEAST * 4, "slots by which the child may grow"
+    assert_operator child, :<=, LEAST * 4, "slots by which the grandchild may grow"
+    assert_operator grown, :<=, LEAST * 4, "slots by which the grandchild grew"
   end
 
   def test_fork_with_nothing_allocated
-    run_ruby(SOUND + "nodes = web\nin_child { GC.start; sound(nodes) }\nin_child {}\nin_child { GC.disable; sound(nodes) }")
+    run_ruby(SOUND + <<~'RUBY')
+      nodes = web
+      in_child { GC.start; sound(nodes) }
+      in_child {}
+      in_child { GC.disable; sound(nodes) }
+    RUBY
   end
 
   def test_fork_during_lazy_sweep_and_incremental_marking
     out = run_ruby(SOUND + <<~'RUBY')
       nodes = web
-      { sweeping: { immediate_sweep: false }, marking: { immediate_mark: false, immediate_sweep: false } }.each do |state, how|
+      { sweeping: { immediate_sweep: false },
+        marking: { immediate_mark: false, immediate_sweep: false } }.each do |state, how|
         200_000.times { Object.new }
         GC.start(**how)
         puts GC.latest_gc_info(:state) == state
@@ -319,7 +337,7 @@ class TestNursery < Minitest::Test
         work(nodes)
       end
     RUBY
-    assert_equal %w[true true], out.split
+    assert_equal %w[true true], out.split, "true where GC.start left a lazy sweep, or a marking, unfinished"
   end
 
   def test_fork_in_a_thread_and_among_objects
@@ -338,14 +356,21 @@ class TestNursery < Minitest::Test
   end
 
   def test_fork_with_ractors
-    # Ractors that allocate at once count their objects without a lock
-    # (total_allocated_objects++ in newobj_alloc): 3.4.5 loses thousands, and the
-    # verifier stops at that. So it is called where one Ractor allocates at a time.
+    # Upstream counts objects without a lock (total_allocated_objects++ in newobj_alloc). Where
+    # Ractors allocate at the same time it loses thousands, and its verifier stops at that. So the
+    # verifier is called only where one Ractor allocates at a time.
     { 1 => "", 2 => "def GC.verify_internal_consistency = nil" }.each do |count, unverified|
       run_ruby(SOUND + <<~RUBY, options: ["-W0"])
         nodes = web
-        # a pause, until the main one waits
-        ractors = Array.new(#{count}) { Ractor.new { sleep 0.2; 50_000.times { |i| "ractor \#{i}" }; Ractor.yield(:ready); Ractor.receive } }
+        # They begin after a pause, when the main Ractor waits.
+        ractors = Array.new(#{count}) do
+          Ractor.new do
+            sleep 0.2
+            50_000.times { |i| "ractor \#{i}" }
+            Ractor.yield(:ready)
+            Ractor.receive
+          end
+        end
         ractors.each(&:take)
         #{unverified}
         in_child { work(nodes) }
@@ -407,7 +432,7 @@ class TestNursery < Minitest::Test
         writer.write("sound")
       end
       writer.close
-      raise "daemon" unless reader.read == "sound"
+      raise "the daemon did not come to its end" unless reader.read == "sound"
     RUBY
   end
 end

@@ -3,22 +3,25 @@
 
 require_relative "../helper"
 
-# AddressSanitizer knows which slots are free, and which heap pages are nobody's
-# (gc/poison.h): who reads a dead object is told of. Valgrind knows the latter.
+# AddressSanitizer knows which slots are free and which heap pages are not allocated (gc/poison.h), so it
+# reports code that reads a dead object. Valgrind knows of heap pages only.
 class TestPoison < Minitest::Test
   include CowTest
 
-  # The objects are in slots of a size that nothing else here asks for.
+  # Ruby source for scripts: makes objects in slots of a size that nothing else in the scripts uses, and reads
+  # at their addresses.
   READER = IN_CHILD + <<~'RUBY'
     require "fiddle"
-    READ = Fiddle::Function.new(Fiddle::Handle::DEFAULT["rb_hash_size_num"], [Fiddle::TYPE_LONG], Fiddle::TYPE_LONG)
+    READ = Fiddle::Function.new(Fiddle::Handle::DEFAULT["rb_hash_size_num"], [Fiddle::TYPE_LONG],
+                                Fiddle::TYPE_LONG)
 
     def make(count) = Array.new(count) { Array.new(70, 1) }
     def addresses(objects) = objects.map { |object| Fiddle.dlwrap(object) }
-    # As a C function that has kept an address would.
+    # Reads as a C function would that has kept an address.
     def read(addresses) = addresses.each { |address| READ.call(address) }
     def poisoned(addresses)
-      asan = Fiddle::Function.new(Fiddle::Handle::DEFAULT["__asan_address_is_poisoned"], [Fiddle::TYPE_LONG], Fiddle::TYPE_INT)
+      asan = Fiddle::Handle::DEFAULT["__asan_address_is_poisoned"]
+      asan = Fiddle::Function.new(asan, [Fiddle::TYPE_LONG], Fiddle::TYPE_INT)
       addresses.count { |address| asan.call(address) != 0 }
     end
     def poisoned?(addresses) = poisoned(addresses) >= addresses.size * 9 / 10
@@ -28,18 +31,21 @@ class TestPoison < Minitest::Test
     skip "no AddressSanitizer in this build" unless ASAN
   end
 
-  # The script's last value are the addresses of objects of which nearly all are dead.
+  # AddressSanitizer reports a read at the addresses that are the last value of +script+. They are those of
+  # objects of which nearly all are dead.
   def assert_caught(script)
     needs_asan
-    run_ruby(READER + "dead = begin\n#{script}\nend\n" + 'raise "#{poisoned(dead)} of #{dead.size} are poisoned" unless poisoned?(dead)')
-    out, status = run_ruby_status(READER + "dead = begin\n#{script}\nend\nread(dead)\nputs :unseen")
-    refute status.success?, out
-    refute_includes out, "unseen"
+    script = READER + "dead = begin\n#{script}\nend\n"
+    run_ruby(script + 'raise "only #{poisoned(dead)} of #{dead.size} are poisoned" unless poisoned?(dead)')
+    out, status = run_ruby_status("#{script}read(dead)\nputs :unseen")
+    refute status.success?, "expected AddressSanitizer to end the process, found #{out}"
+    refute_includes out, "unseen", "the read was not reported"
     assert_match(/ERROR: AddressSanitizer: use-after-poison/, out)
     assert_match(/^READ of size/, out)
   end
 
-  # Every tenth lives, so that their pages stay what they are.
+  # Ruby source for scripts: mixed makes objects of which every tenth lives, so that their pages stay in their
+  # heap, and gives the addresses of the others.
   MIXED = <<~'RUBY'
     def mixed
       objects = make(2_000)
@@ -56,7 +62,7 @@ class TestPoison < Minitest::Test
     RUBY
   end
 
-  def test_after_more_collections
+  def test_a_dead_object_after_more_collections
     assert_caught(MIXED + <<~'RUBY')
       dead = mixed
       4.times { |i| GC.start(full_mark: i.even?) }
@@ -64,32 +70,34 @@ class TestPoison < Minitest::Test
     RUBY
   end
 
-  GIVEN_BACK = <<~'RUBY'
+  FREED_PAGES = <<~'RUBY'
     before = GC.stat(:total_freed_pages)
     dead = addresses(make(50_000))
     3.times { GC.start }
-    raise "no page was given back" unless GC.stat(:total_freed_pages) > before
+    raise "no heap page was freed" unless GC.stat(:total_freed_pages) > before
     dead
   RUBY
 
-  def test_in_a_page_that_was_given_back
-    assert_caught(GIVEN_BACK)
+  def test_a_dead_object_in_a_freed_page
+    assert_caught(FREED_PAGES)
   end
 
-  # Of single slots Valgrind knows only whether what stands there was written.
-  def test_in_a_page_that_was_given_back_under_valgrind
-    skip "two tools that know all memory cannot be combined" if ASAN
+  # Valgrind does not know which slots of an allocated page are free.
+  def test_a_dead_object_in_a_freed_page_under_valgrind
+    skip "AddressSanitizer and Valgrind cannot be used together" if ASAN
     header = Dir[File.expand_path("../.ext/include/*/ruby/config.h", File.dirname(RUBY))].first
-    skip "CRuby was configured without Valgrind's header" unless header && File.read(header).match?(/^#define HAVE_VALGRIND_MEMCHECK_H 1/)
-    skip "no Valgrind" unless system("valgrind", "--version", out: File::NULL, err: File::NULL)
+    known = header && File.read(header).match?(/^#define HAVE_VALGRIND_MEMCHECK_H 1/)
+    skip "CRuby was configured without Valgrind's header" unless known
+    skip "Valgrind is not installed" unless system("valgrind", "--version", out: File::NULL, err: File::NULL)
 
-    script = READER + "dead = begin\n#{GIVEN_BACK}\nend\nread(dead.each_slice(50).map(&:first))\n"
-    out, = Open3.capture2e("valgrind", "-q", "--trace-children=yes", "--undef-value-errors=no", RUBY, "--disable-gems", "-e", script)
+    script = READER + "dead = begin\n#{FREED_PAGES}\nend\nread(dead.each_slice(50).map(&:first))\n"
+    out, = Open3.capture2e("valgrind", "-q", "--trace-children=yes", "--undef-value-errors=no", RUBY,
+                           "--disable-gems", "-e", script)
     assert_match(/Invalid read of size/, out)
     refute_match(/Invalid write/, out)
   end
 
-  def test_of_a_sealed_page
+  def test_a_dead_object_in_a_sealed_page
     assert_caught(MIXED + <<~'RUBY')
       objects = make(2_000)
       $kept = objects.each_slice(5).map(&:first)
@@ -103,7 +111,7 @@ class TestPoison < Minitest::Test
     RUBY
   end
 
-  def test_in_a_child
+  def test_a_dead_object_in_a_child
     assert_caught(MIXED + <<~'RUBY')
       objects = make(2_000)
       $kept = objects.each_slice(10).map(&:first)
@@ -118,7 +126,7 @@ class TestPoison < Minitest::Test
     RUBY
   end
 
-  def test_where_an_object_has_moved_from
+  def test_the_old_address_of_an_object_that_has_moved
     needs_asan
     needs_compaction
     assert_caught(MIXED + <<~'RUBY')
@@ -131,11 +139,11 @@ class TestPoison < Minitest::Test
     RUBY
   end
 
-  def test_what_lives_may_be_read
+  def test_live_objects_are_not_poisoned
     needs_asan
     run_ruby(READER + MIXED + <<~'RUBY')
       mixed
-      check = -> { raise "poisoned" unless poisoned(addresses($kept)).zero? }
+      check = -> { raise "a live object is poisoned" unless poisoned(addresses($kept)).zero? }
       3.times { GC.start; check.call }
       GC.compact if GC.respond_to?(:compact)
       check.call

@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 # SPDX-License-Identifier: BSD-2-Clause
 
-# What Ractors that run at the same time share of the heap: its walks, its lists, its rows of bits.
-# How often each failed before patches 0500 and 0510 stands beside it (two cores; commit 2222f26).
+# Ractors that run at the same time share walks of the heap, lists of the heap and the words of its bitmaps.
+# The comments say how often a test failed before patches 0500 and 0510 (two cores, commit 2222f26).
 require_relative "../helper"
 
 class TestRactors < Minitest::Test
   include CowTest
 
-  # busy: Ractors that allocate while the block runs.
+  # Ruby source for scripts: busy(count) { } runs +count+ Ractors that allocate as long as the block runs.
   BUSY = <<~'RUBY'
     def busy(count)
       pipes = Array.new(count) { IO.pipe }
@@ -18,7 +18,10 @@ class TestRactors < Minitest::Test
           list = []
           rounds = 0
           begin
-            2_000.times { |i| list << "text #{i}" << [i, rounds] << { i => rounds } << Object.new; list.clear if list.size > 2_000 }
+            2_000.times do |i|
+              list << "text #{i}" << [i, rounds] << { i => rounds } << Object.new
+              list.clear if list.size > 2_000
+            end
             rounds += 1
           end while till.read_nonblock(1, exception: false) == :wait_readable
           rounds
@@ -28,7 +31,7 @@ class TestRactors < Minitest::Test
       end
       yield
       pipes.each { |_, writer| writer.close }
-      ractors.each { |ractor| ractor.take > 0 or raise "it did nothing" }
+      ractors.each { |ractor| ractor.take > 0 or raise "a Ractor did not complete a round" }
     end
 
     def verify = GC.verify_internal_consistency
@@ -38,14 +41,15 @@ class TestRactors < Minitest::Test
     run_ruby(BUSY + script, *args, options: ["-W0"], timeout: 300, **options)
   end
 
-  # 3 of 3 runs.
+  # It failed in 3 of 3 runs.
   def test_each_object_beside_ractors
     run_ractors(<<~'RUBY')
       kept = Array.new(20_000) { |i| "kept #{i}".freeze }
       busy(3) do
         30.times do
           ObjectSpace.each_object(Module) { |mod| mod.name }
-          ObjectSpace.each_object(String).count { |text| text.encoding } >= kept.size or raise
+          found = ObjectSpace.each_object(String).count { |text| text.encoding }
+          found >= kept.size or raise "only #{found} of #{kept.size} strings were found"
         end
       end
       kept.each_with_index { |text, i| text == "kept #{i}" or raise text }
@@ -59,8 +63,8 @@ class TestRactors < Minitest::Test
       require "objspace"
       busy(3) do
         20.times do
-          ObjectSpace.memsize_of_all > 0 or raise
-          ObjectSpace.count_objects[:TOTAL] > 0 or raise
+          ObjectSpace.memsize_of_all > 0 or raise "memsize_of_all is 0"
+          ObjectSpace.count_objects[:TOTAL] > 0 or raise "count_objects counts none"
           ObjectSpace.count_objects_size
         end
         3.times { File.open(File::NULL, "w") { |file| ObjectSpace.dump_all(output: file, full: true) } }
@@ -77,7 +81,7 @@ class TestRactors < Minitest::Test
           calls = 0
           trace = TracePoint.new(:line) { calls += 1 }
           trace.enable { [1, 2].sum }
-          calls > 0 or raise
+          calls > 0 or raise "no line was traced"
         end
         3.times do
           Coverage.start(methods: true)
@@ -88,7 +92,7 @@ class TestRactors < Minitest::Test
     RUBY
   end
 
-  # Walks of several Ractors at once, of which some end by an exception or in a child.
+  # Several Ractors walk the heap at once. Some walks end with an exception, others in a child.
   def test_walks_of_several_ractors
     run_ractors(<<~'RUBY')
       walkers = Array.new(3) do |n|
@@ -103,7 +107,7 @@ class TestRactors < Minitest::Test
           :done
         end
       end
-      walkers.map(&:take) == [:done] * 3 or raise
+      walkers.map(&:take) == [:done] * 3 or raise "a walk was not completed"
       ObjectSpace.each_object(Class) do |mod|
         pid = fork do
           ObjectSpace.each_object(Class) { break }
@@ -119,13 +123,13 @@ class TestRactors < Minitest::Test
     RUBY
   end
 
-  # In the child the other thread does not go on with its walk, so marking goes on in steps again.
-  def test_a_child_of_another_threads_walk
+  # In the child the thread that walks the heap does not go on, so the child marks in steps again.
+  def test_a_child_marks_in_steps_although_another_thread_of_its_parent_walks_the_heap
     out = run_ruby(<<~'RUBY')
       inside = Queue.new
       walker = Thread.new { ObjectSpace.each_object(Class) { inside << 1; sleep } }
       inside.pop
-      # Marking goes on in steps only where nobody walks the heap.
+      # The collector marks in steps only while no thread walks the heap.
       in_steps = lambda do
         GC.start(immediate_mark: false, immediate_sweep: false)
         GC.latest_gc_info(:state) != :none
@@ -137,8 +141,8 @@ class TestRactors < Minitest::Test
     assert_equal ["at once", "steps"], out.split("\n")
   end
 
-  # The check that follows the moves reads the stacks of all threads. On 9ca8644 a longer script of
-  # the same kind died in 4 of 8 runs, on pristine in 1 of 8.
+  # The check after the moves reads the stacks of all threads. A longer script of this kind crashed in 4 of 8
+  # runs on 9ca8644, and in 1 of 8 on pristine CRuby.
   def test_checked_compaction_beside_ractors
     needs_compaction
     run_ractors(<<~'RUBY')
@@ -149,9 +153,9 @@ class TestRactors < Minitest::Test
     RUBY
   end
 
-  # A walk whose Fiber nobody resumes never ends. It must not hold the pages of what dies: on
-  # 9ca8644 no page left its heap any more (2 of 2 runs).
-  def test_a_walk_that_is_left_holds_no_pages
+  # A walk in a Fiber that is never resumed does not end. It must not keep the heap pages of objects that die:
+  # on 9ca8644 no page left its heap any more (2 of 2 runs).
+  def test_a_walk_that_is_abandoned_keeps_no_heap_pages
     out = run_ruby(<<~'RUBY')
       def leave(depth) = depth.zero? ? (ObjectSpace.each_object(Module).next; nil) : leave(depth - 1)
       leave(30)
@@ -164,12 +168,12 @@ class TestRactors < Minitest::Test
       GC.verify_internal_consistency
     RUBY
     full, left = numbers(out)
-    assert_operator left, :<=, full / 2, "pages of heaps, of #{full}"
+    assert_operator left, :<=, full / 2, "heap pages that are left of #{full}"
   end
 
-  # What a walk has not reached yet may die, and its pages be used for other objects or given
-  # back; the page that it is at stays.
-  def test_pages_that_go_during_a_walk
+  # Objects that a walk has not reached yet may die, and their heap pages may be used again or be freed. The
+  # page that the walk is in stays.
+  def test_pages_that_are_freed_during_a_walk
     run_ruby(<<~'RUBY', timeout: 300)
       walk = lambda do |depth|
         strings = Array.new(100_000) { |i| "string #{i}" }
@@ -185,8 +189,9 @@ class TestRactors < Minitest::Test
           GC.verify_internal_consistency if seen == 1
           walk[depth - 1] if depth > 0
         end
-        raise "too few" if seen < 1_000
-        raise "lost" unless ObjectSpace.each_object(Class).include?(Process::Status)
+        raise "the walk found only #{seen} strings" if seen < 1_000
+        found = ObjectSpace.each_object(Class).include?(Process::Status)
+        raise "a walk does not find Process::Status" unless found
       end
       walk[1]
       Process.wait(fork { walk[1]; exit!(0) })
@@ -194,7 +199,7 @@ class TestRactors < Minitest::Test
     RUBY
   end
 
-  # The thread's own walk goes on in its child, also when all objects have moved.
+  # A thread that forks in its walk goes on with it in the child, also if all objects have moved.
   def test_a_fork_in_a_walk_after_compaction
     needs_compaction
     out = run_ruby(<<~'RUBY', timeout: 300)
@@ -217,11 +222,11 @@ class TestRactors < Minitest::Test
       end.join
       puts seen > 100 ? 1 : 0
     RUBY
-    assert_equal [1], numbers(out)
+    assert_equal [1], numbers(out), "expected the walk to find more than 100 classes"
   end
 
-  # 5 of 5 runs.
-  def test_barriers_of_two_ractors_on_sealed_pages
+  # It failed in 5 of 5 runs.
+  def test_write_barriers_of_two_ractors_on_sealed_pages
     run_ractors(<<~'RUBY', env: { "RUBY_GC_SEAL" => "1" })
       Process.warmup
       2.times do |round|
@@ -247,26 +252,26 @@ class TestRactors < Minitest::Test
             :right
           end
         end
-        ractors.each { |ractor| ractor.take == :made or raise }
+        ractors.each { |ractor| ractor.take == :made or raise "expected :made" }
         4.times { GC.start }
         Process.wait(fork { exit!(0) })
         ractors.each { |ractor| ractor << :fill }
-        ractors.each { |ractor| ractor.take == :filled or raise }
+        ractors.each { |ractor| ractor.take == :filled or raise "expected :filled" }
         GC.start(full_mark: false)
         300_000.times { |i| "new #{i}" }
         GC.start(full_mark: false)
         verify
         ractors.each { |ractor| ractor << :check }
-        ractors.each { |ractor| ractor.take == :right or raise }
+        ractors.each { |ractor| ractor.take == :right or raise "expected :right" }
         Process.wait(fork { GC.start; verify; exit!(0) })
         $?.success? or raise $?.inspect
       end
     RUBY
   end
 
-  # Ractors come back from calls that let the others run while the heap is collected, sealed,
-  # compacted and forked. Suspected, and not seen to fail.
-  def test_ractors_that_come_back
+  # Ractors return from blocking calls while the process collects, seals and compacts its heap, and forks. We
+  # suspected that this could fail, but never saw it fail.
+  def test_ractors_that_return_from_blocking_calls
     run_ractors(<<~'RUBY')
       ractors = Array.new(4) do |n|
         Ractor.new(n) do |n|
@@ -279,7 +284,9 @@ class TestRactors < Minitest::Test
             sleep(0.0005)
             kept["key #{n} #{count}"] = [count, "value #{count}"]
             kept.shift if kept.size > 200
-            kept.each { |key, (number, text)| text == "value #{number}" && key.end_with?(" #{number}") or raise key }
+            kept.each do |key, (number, text)|
+              text == "value #{number}" && key.end_with?(" #{number}") or raise key
+            end
           end
           r.close
           w.close
@@ -297,32 +304,35 @@ class TestRactors < Minitest::Test
         rounds += 1
         break if rounds > 25
       end
-      ractors.map(&:take) == [:right] * 4 or raise
+      ractors.map(&:take) == [:right] * 4 or raise "expected :right of each Ractor"
       verify
     RUBY
   end
 
-  # What is allocated without flags is no object until its caller has stored them, and no barrier
-  # protects it then. 100 of 100 lost that at a sweep.
+  # A slot that is allocated without flags holds no object until its caller stores flags. A bit says that no
+  # write barrier protects the object. A sweep must keep the bit: it once cleared it in 100 of 100 slots.
   def test_a_slot_without_flags_at_a_sweep
     skip "CRuby's assertions forbid a slot without flags" if ASSERTIONS
 
     out = run_ruby(<<~'RUBY')
       require "fiddle"
-      newobj = Fiddle::Function.new(Fiddle.dlopen(nil)["rb_wb_unprotected_newobj_of"], [Fiddle::TYPE_UINTPTR_T] * 3, Fiddle::TYPE_UINTPTR_T, need_gvl: true)
+      word = Fiddle::TYPE_UINTPTR_T
+      newobj = Fiddle.dlopen(nil)["rb_wb_unprotected_newobj_of"]
+      newobj = Fiddle::Function.new(newobj, [word] * 3, word, need_gvl: true)
       slots = Array.new(100) { newobj.call(0, 0, 40) }
       GC.start
-      # As OBJSETUP does: flags and class. A value of Ruby for the address is an object from now on.
+      # Stores flags and class, as OBJSETUP does. From here on the address is an object's.
       klass = Class.new
       value = Fiddle.dlwrap(klass)
       slots.each do |slot|
-        Fiddle::Pointer.new(slot)[0, 16] = [Fiddle::Pointer.new(slot)[0, 8].unpack1("Q") | 1, value].pack("QQ")
+        flags = Fiddle::Pointer.new(slot)[0, 8].unpack1("Q") | 1
+        Fiddle::Pointer.new(slot)[0, 16] = [flags, value].pack("QQ")
       end
       objects = slots.map { |slot| Fiddle.dlunwrap(slot) }
       require "objspace"
       puts objects.count { |object| ObjectSpace.dump(object).include?('"wb_protected":true') }
       GC.start
     RUBY
-    assert_equal [0], numbers(out)
+    assert_equal [0], numbers(out), "objects that a sweep has made write barrier protected"
   end
 end

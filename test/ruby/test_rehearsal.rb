@@ -8,12 +8,13 @@ require "timeout"
 require "tmpdir"
 require_relative "../../lib/cowruby/rehearsal"
 
+# CowRuby::Rehearsal sends requests to an application before a server forks (lib/cowruby/rehearsal.rb).
 class TestRehearsal < Minitest::Test
   include CowTest
 
   Rehearsal = CowRuby::Rehearsal
 
-  # Keeps what it was asked, and gives what the block says.
+  # An application that keeps the environments that it is called with, and answers what the block gives.
   class App
     attr_reader :seen
 
@@ -30,6 +31,7 @@ class TestRehearsal < Minitest::Test
     def targets = seen.map { |env| "#{env["REQUEST_METHOD"]} #{env["REQUEST_URI"]}" }
   end
 
+  # Gives the application, the report and what was printed.
   def rehearse(requests, app: App.new, count: 10, **options, &block)
     output = StringIO.new
     report = Rehearsal.new(app, requests, count: count, output: output, **options, &block).run
@@ -73,39 +75,48 @@ class TestRehearsal < Minitest::Test
     end
   end
 
-  # A line of a log; what is not given is what the log of a public server has.
-  def logged(target, address: "203.0.113.9", host: "shop.example:443 ", user: "-", status: 200, rest: ' 12 "-" "Mozilla/5.0"')
+  # A line of a log. Without arguments it is one of a public server.
+  def logged(target, address: "203.0.113.9", host: "shop.example:443 ", user: "-", status: 200,
+             rest: ' 12 "-" "Mozilla/5.0"')
     "#{host}#{address} - #{user} [10/Oct/2026:13:55:36 +0000] \"GET #{target} HTTP/1.1\" #{status}#{rest}"
   end
 
-  # On 2222f26 each of these was sent from 127.0.0.1 to localhost.
+  # On 2222f26 each of these requests was sent from 127.0.0.1 to localhost.
   def test_requests_of_a_log_have_the_address_and_the_host_of_their_line
-    lines = [logged("/a"), logged("/b", address: "2001:db8::1", host: "www.shop.example:80 "), logged("/c", address: "::ffff:203.0.113.7", host: "shop.example ")]
+    lines = [logged("/a"),
+             logged("/b", address: "2001:db8::1", host: "www.shop.example:80 "),
+             logged("/c", address: "::ffff:203.0.113.7", host: "shop.example ")]
     app, report, = rehearse(lines, count: 3)
     keys = %w[PATH_INFO REMOTE_ADDR HTTP_HOST SERVER_NAME SERVER_PORT rack.url_scheme]
     assert_equal [%w[/a 203.0.113.9 shop.example shop.example 443 https],
                   %w[/b 2001:db8::1 www.shop.example www.shop.example 80 http],
-                  %w[/c ::ffff:203.0.113.7 shop.example shop.example 80 http]], app.seen.map { |env| env.values_at(*keys) }
+                  %w[/c ::ffff:203.0.113.7 shop.example shop.example 80 http]],
+                 app.seen.map { |env| env.values_at(*keys) }
     assert_empty app.seen.flat_map(&:keys).grep(/FORWARDED|CLIENT_IP|REAL_IP/)
     assert_equal 0, report.left_out
   end
 
-  # What a proxy or this machine itself may have for an address is trusted for it.
+  # An application may trust a request because it comes from an address that only this machine or a
+  # proxy has.
   def test_lines_without_a_public_address_are_left_out
-    local = %w[127.0.0.1 127.8.8.8 ::1 ::ffff:127.0.0.1 ::ffff:10.0.0.1 10.1.2.3 172.16.0.1 172.31.255.255 192.168.1.1 169.254.169.254 100.64.0.1
-               0.0.0.0 255.255.255.255 224.0.0.1 :: fe80::1 fe80::1%eth0 fd00::1 ff02::1 64:ff9b::7f00:1 - localhost a.example unix: 203.0.113.9/0
+    local = %w[127.0.0.1 127.8.8.8 ::1 ::ffff:127.0.0.1 ::ffff:10.0.0.1 10.1.2.3 172.16.0.1 172.31.255.255
+               192.168.1.1 169.254.169.254 100.64.0.1 0.0.0.0 255.255.255.255 224.0.0.1 :: fe80::1
+               fe80::1%eth0 fd00::1 ff02::1 64:ff9b::7f00:1 - localhost a.example unix: 203.0.113.9/0
                1 127.1 0x7f.0.0.1 203.0.113.9,127.0.0.1]
     app, report, told = rehearse(local.map { |address| logged("/", address: address) })
     assert_nil report
     assert_empty app.seen
-    assert_match(/nothing to send, #{local.size} lines left out \(#{local.size} without a public address \(see address:\)\)/, told)
+    omission = "#{local.size} lines left out (#{local.size} without a public address (see address:))"
+    assert_match(/nothing to send, #{Regexp.escape(omission)}/, told)
     public_ones = %w[172.15.0.1 172.32.0.1 100.128.0.1 11.0.0.1 192.167.255.255 2a00::1]
-    assert_equal public_ones, rehearse(public_ones.map { |address| logged("/", address: address) }, count: 6).first.seen.map { |env| env["REMOTE_ADDR"] }
+    app, = rehearse(public_ones.map { |address| logged("/", address: address) }, count: 6)
+    assert_equal public_ones, app.seen.map { |env| env["REMOTE_ADDR"] }
   end
 
   def test_lines_without_a_public_host_are_left_out
-    hosts = ["", "localhost ", "localhost:443 ", "LOCALHOST ", "a.localhost ", "printer.local:80 ", "db.internal ", "web ", "shop.example. ", "127.0.0.1:80 ",
-             "203.0.113.1 ", "0x7f.0x1 ", "[::1]:80 ", "- ", "a_b ", "x.example@localhost ", "..example "]
+    hosts = ["", "localhost ", "localhost:443 ", "LOCALHOST ", "a.localhost ", "printer.local:80 ",
+             "db.internal ", "web ", "shop.example. ", "127.0.0.1:80 ", "203.0.113.1 ", "0x7f.0x1 ",
+             "[::1]:80 ", "- ", "a_b ", "x.example@localhost ", "..example "]
     app, report, told = rehearse(hosts.map { |host| logged("/", host: host) })
     assert_nil report
     assert_empty app.seen
@@ -116,48 +127,66 @@ class TestRehearsal < Minitest::Test
   def test_address_and_host_when_the_user_gives_them
     lines = [logged("/a", host: ""), logged("/b", address: "127.0.0.1")]
     app, = rehearse(lines, count: 2, host: "shop.example:8080", address: "198.51.100.4")
-    assert_equal [%w[198.51.100.4 shop.example:8080]] * 2, app.seen.map { |env| env.values_at("REMOTE_ADDR", "HTTP_HOST") }
-    assert_equal ["GET /a"], rehearse(lines, count: 1, host: "shop.example").first.targets, "its address is public"
+    assert_equal [%w[198.51.100.4 shop.example:8080]] * 2,
+                 app.seen.map { |env| env.values_at("REMOTE_ADDR", "HTTP_HOST") }
+    assert_equal ["GET /a"], rehearse(lines, count: 1, host: "shop.example").first.targets,
+                 "only the line whose own address is public"
     app, = rehearse(["/"], count: 1, host: "[::1]:3000", address: "::1")
-    assert_equal %w[::1 [::1]:3000 [::1] 3000], app.seen[0].values_at("REMOTE_ADDR", "HTTP_HOST", "SERVER_NAME", "SERVER_PORT")
-    ["a b", "a/b", "", "a:b", "::1", "a\r\nb"].each { |host| assert_raises(Rehearsal::Unusable, host) { Rehearsal.new(App.new, [], host: host) } }
-    ["a", "10.0.0.0/8", "", "127.0.0.1\n"].each { |address| assert_raises(Rehearsal::Unusable, address) { Rehearsal.new(App.new, [], address: address) } }
+    assert_equal %w[::1 [::1]:3000 [::1] 3000],
+                 app.seen[0].values_at("REMOTE_ADDR", "HTTP_HOST", "SERVER_NAME", "SERVER_PORT")
+    ["a b", "a/b", "", "a:b", "::1", "a\r\nb"].each do |host|
+      assert_raises(Rehearsal::Unusable, host) { Rehearsal.new(App.new, [], host: host) }
+    end
+    ["a", "10.0.0.0/8", "", "127.0.0.1\n"].each do |address|
+      assert_raises(Rehearsal::Unusable, address) { Rehearsal.new(App.new, [], address: address) }
+    end
   end
 
   def test_a_list_of_the_user_is_local
     env = rehearse(["/"], count: 1).first.seen[0]
-    assert_equal %w[127.0.0.1 localhost localhost 80 http], env.values_at("REMOTE_ADDR", "HTTP_HOST", "SERVER_NAME", "SERVER_PORT", "rack.url_scheme")
+    keys = %w[REMOTE_ADDR HTTP_HOST SERVER_NAME SERVER_PORT rack.url_scheme]
+    assert_equal %w[127.0.0.1 localhost localhost 80 http], env.values_at(*keys)
   end
 
-  # An application may write into its log what strangers have sent, with newlines.
+  # An application may write what strangers have sent into its log, newlines included.
   def test_a_line_of_a_log_that_looks_like_a_list_is_left_out
-    with_file("#{logged("/a")}\n/admin/delete\nGET /admin/delete\n") { |path| assert_equal ["GET /a"], rehearse(path, count: 1).first.targets }
+    with_file("#{logged("/a")}\n/admin/delete\nGET /admin/delete\n") do |path|
+      assert_equal ["GET /a"], rehearse(path, count: 1).first.targets
+    end
     assert_equal ["GET /a"] * 2, rehearse([logged("/a"), "/admin/delete"], count: 2).first.targets
     with_file("{\"path\": \"/a\"}\n/admin/delete\n") { |path| assert_nil rehearse(path)[1] }
-    with_file("/a\nPOST /b x=1&y=2\n  # c\n") { |path| assert_equal ["GET /a"], rehearse(path, count: 1).first.targets }
+    with_file("/a\nPOST /b x=1&y=2\n  # c\n") do |path|
+      assert_equal ["GET /a"], rehearse(path, count: 1).first.targets
+    end
   end
 
-  # A user's name, the referrer, the user agent and the text of a log are a stranger's.
-  def test_a_request_within_a_line_is_none
+  # Strangers choose the user's name, the referrer, the user agent and other text of a log's line.
+  def test_a_request_forged_within_a_line_is_not_sent
     forged = '"GET /admin HTTP/1.1" 200 1'
-    lines = [logged("/a", status: 404, rest: " 1 \"-\" #{forged}"), logged("/a", user: "x [y] #{forged}"), "203.0.113.9 #{forged}",
-             'search: Started GET "/admin" for 203.0.113.9 at 2026', '203.0.113.9 - - [x] "POST /a HTTP/1.1" 200 1 "-" ' + forged]
+    lines = [logged("/a", status: 404, rest: " 1 \"-\" #{forged}"),
+             logged("/a", user: "x [y] #{forged}"),
+             "203.0.113.9 #{forged}",
+             'search: Started GET "/admin" for 203.0.113.9 at 2026',
+             '203.0.113.9 - - [x] "POST /a HTTP/1.1" 200 1 "-" ' + forged]
     app, report, = rehearse(lines, host: "shop.example")
     assert_nil report
     assert_empty app.seen
   end
 
-  # A proxy answers others by itself, before it looks who asks; and who was logged in is not now.
-  def test_only_successful_requests_of_nobody_in_particular
+  # A request without success may have been refused by a proxy, so that the application never saw
+  # it. A request of a user who was logged in would now be sent without that user.
+  def test_only_successful_requests_without_a_user_are_sent
     statuses = [100, 200, 206, 301, 302, 304, 307, 401, 403, 500]
-    app, report, = rehearse(statuses.map { |status| logged("/#{status}", status: status) } + [logged("/kate", user: "kate")], count: 3)
+    lines = statuses.map { |status| logged("/#{status}", status: status) } + [logged("/kate", user: "kate")]
+    app, report, = rehearse(lines, count: 3)
     assert_equal ["GET /200", "GET /206", "GET /304"], app.targets
     assert_equal({ "without success" => 7, "of a logged in user" => 1 }, report.reasons)
   end
 
   def test_unusable_targets
-    targets = ["//localhost/admin", "http://localhost/", "*", "localhost:80", "/a\x22b", "/a\"b", "/a#b", "/<a>", "/\u00e9", "/a\u0000b", "/a\tb", "/a\eb",
-               "/../etc/passwd", "/a/..", "/a/%2e%2e/b", "/a/%2E./b", "/./a", "/a/..?x"]
+    targets = ["//localhost/admin", "http://localhost/", "*", "localhost:80", "/a\x22b", "/a\"b", "/a#b",
+               "/<a>", "/\u00e9", "/a\u0000b", "/a\tb", "/a\eb", "/../etc/passwd", "/a/..", "/a/%2e%2e/b",
+               "/a/%2E./b", "/./a", "/a/..?x"]
     [targets.map { |target| logged(target) }, targets].each do |lines|
       app, report, = rehearse(lines + [logged("/fine"), "/fine"], count: 1)
       assert_equal ["GET /fine"], app.targets
@@ -166,33 +195,36 @@ class TestRehearsal < Minitest::Test
     fine = ["/a..b/...", "/?a=b/../c&d[e]=f|g", "/a%0d%0ab", "/%252e%252e/", "/a;b=c:@!$&'()*+,~"]
     app, report, = rehearse(fine.map { |target| logged(target) }, count: fine.size)
     assert_equal [fine, 0], [app.seen.map { |env| env["REQUEST_URI"] }, report.left_out]
-    # Decoded once too often, "%252e" would be a dot to the application.
+    # If the path were decoded here, the application would take "%252e" for a dot.
     assert_equal fine.map { |target| target[/\A[^?]*/] }, app.seen.map { |env| env["PATH_INFO"] }
   end
 
-  # Who asks is not known: no stranger's request is sent with the user's cookie.
-  def test_of_the_headers_a_log_gets_only_those_that_mean_nobody
-    headers = { "Cookie" => "session=1", "Authorization" => "Basic x", "X-Forwarded-For" => "127.0.0.1", "X-Api-Key" => "k", "Accept-Language" => "ja",
-                "User-Agent" => "x", "Host" => "localhost" }
+  # No stranger's request is sent with a header that says who asks, as the cookie of the user does.
+  def test_requests_of_a_log_get_no_header_that_identifies_a_user
+    headers = { "Cookie" => "session=1", "Authorization" => "Basic x", "X-Forwarded-For" => "127.0.0.1",
+                "X-Api-Key" => "k", "Accept-Language" => "ja", "User-Agent" => "x", "Host" => "localhost" }
     env = rehearse([logged("/")], count: 1, headers: headers).first.seen[0]
-    assert_equal %w[HTTP_ACCEPT HTTP_ACCEPT_LANGUAGE HTTP_HOST HTTP_USER_AGENT HTTP_VERSION], env.keys.grep(/\AHTTP_/).sort
+    assert_equal %w[HTTP_ACCEPT HTTP_ACCEPT_LANGUAGE HTTP_HOST HTTP_USER_AGENT HTTP_VERSION],
+                 env.keys.grep(/\AHTTP_/).sort
     assert_equal %w[ja x shop.example], env.values_at("HTTP_ACCEPT_LANGUAGE", "HTTP_USER_AGENT", "HTTP_HOST")
     assert_equal "session=1", rehearse(["/"], count: 1, headers: headers).first.seen[0]["HTTP_COOKIE"]
   end
 
   def test_only_and_except
     lines = %w[/posts /posts/1 /admin /%61dmin /posts%2Fadmin /up].map { |target| logged(target) }
-    assert_equal ["GET /posts", "GET /posts/1"], rehearse(lines, count: 2, only: %r{\A/posts(?:/\d+)?\z}).first.targets
+    app, = rehearse(lines, count: 2, only: %r{\A/posts(?:/\d+)?\z})
+    assert_equal ["GET /posts", "GET /posts/1"], app.targets
     app, report, = rehearse(lines, count: 3, except: [/admin/, "/up"])
     assert_equal ["GET /posts", "GET /posts/1", "GET /posts"], app.targets
     assert_equal({ "not wanted" => 4 }, report.reasons)
-    assert_equal ["GET /up"], rehearse(lines, count: 1, only: ->(request) { request.target == "/up" && request.host == "shop.example:443" }).first.targets
+    up = ->(request) { request.target == "/up" && request.host == "shop.example:443" }
+    assert_equal ["GET /up"], rehearse(lines, count: 1, only: up).first.targets
     _, report, told = rehearse(lines, only: ->(_) { raise SecurityError, "in the filter" })
     assert_nil report
     assert_match(/rehearsal: SecurityError: in the filter/, told)
   end
 
-  # Each of these ended the start of the server on 2222f26, except the file that is none.
+  # On 2222f26 each of these lists ended the start of the server, except the directory.
   def test_lists_that_cannot_be_read
     wide = "/a".encode("UTF-16LE")
     assert_equal ["GET /b"], rehearse([wide, "/b"], count: 1).first.targets
@@ -205,12 +237,12 @@ class TestRehearsal < Minitest::Test
     assert_raises(Rehearsal::Unusable) { Rehearsal.new(App.new, 3) }
   end
 
-  # It hung there on 2222f26.
+  # On 2222f26 the rehearsal hung here.
   def test_a_pipe_is_no_list
     Dir.mktmpdir do |directory|
       fifo = File.join(directory, "fifo")
       File.mkfifo(fifo)
-      # Opened at both ends, so that the reader does not hang but finds no end.
+      # The pipe is open at both ends: a reader would be able to open it, and would find no end.
       File.open(fifo, "r+") do |pipe|
         pipe.write("/a\n")
         assert_match(/no regular file/, Timeout.timeout(60) { rehearse(fifo)[2] })
@@ -221,7 +253,8 @@ class TestRehearsal < Minitest::Test
   def test_a_log_of_garbage_and_long_lines
     garbage = Random.new(1).bytes(100_000)
     long = "/#{"a" * 1_000_000}"
-    lines = [garbage, long, logged(long), " " * 1_000_000 + "x", "Started GET \"/" * 70_000, logged("/a"), logged("/b\xff"), "A" * 1_000_000]
+    lines = [garbage, long, logged(long), " " * 1_000_000 + "x", "Started GET \"/" * 70_000, logged("/a"),
+             logged("/b\xff"), "A" * 1_000_000]
     with_file(lines.map(&:b).join("\r\n")) do |path|
       app, report, = rehearse(path, count: 2)
       assert_equal ["GET /a"] * 2, app.targets
@@ -230,32 +263,43 @@ class TestRehearsal < Minitest::Test
   end
 
   def test_a_rails_log
-    lines = ['I, [2026-10-10T13:55:36.1 #12]  INFO -- : [abc] Started GET "/posts/1" for 127.0.0.1 at 2026-10-10 13:55:36 +0000',
-             'Started DELETE "/posts/1" for 127.0.0.1 at 2026-10-10 13:55:36 +0000', "Completed 200 OK in 5ms"]
-    assert_equal ["GET /posts/1"], rehearse(lines, count: 1, host: "shop.example", address: "203.0.113.1").first.targets
+    lines = ["I, [2026-10-10T13:55:36.1 #12]  INFO -- : [abc] " \
+             'Started GET "/posts/1" for 127.0.0.1 at 2026-10-10 13:55:36 +0000',
+             'Started DELETE "/posts/1" for 127.0.0.1 at 2026-10-10 13:55:36 +0000',
+             "Completed 200 OK in 5ms"]
+    app, = rehearse(lines, count: 1, host: "shop.example", address: "203.0.113.1")
+    assert_equal ["GET /posts/1"], app.targets
     [{}, { host: "shop.example" }].each { |options| assert_nil rehearse(lines, **options)[1] }
-    app, = rehearse(['[abc] Started GET "/posts/2" for 203.0.113.9 at 2026-10-10 13:55:36 +0000'], count: 1, host: "shop.example")
-    assert_equal %w[/posts/2 203.0.113.9 shop.example], app.seen[0].values_at("PATH_INFO", "REMOTE_ADDR", "HTTP_HOST")
+    lines = ['[abc] Started GET "/posts/2" for 203.0.113.9 at 2026-10-10 13:55:36 +0000']
+    app, = rehearse(lines, count: 1, host: "shop.example")
+    assert_equal %w[/posts/2 203.0.113.9 shop.example],
+                 app.seen[0].values_at("PATH_INFO", "REMOTE_ADDR", "HTTP_HOST")
   end
 
   def test_only_the_end_of_a_long_log_is_read
-    with_file("#{logged("/first")}\n" + ("x" * 99 + "\n") * (Rehearsal::TAIL / 100 + 1) + "#{logged("/last")}\n") do |path|
+    lines = Rehearsal::TAIL / 100 + 1
+    with_file("#{logged("/first")}\n" + ("x" * 99 + "\n") * lines + "#{logged("/last")}\n") do |path|
       assert_equal ["GET /last"], rehearse(path, count: 1).first.targets
     end
-    with_file("/#{"a" * 98}\n" * (Rehearsal::TAIL / 100 + 1)) { |path| assert_nil rehearse(path)[1], "a list of that length is a log" }
+    with_file("/#{"a" * 98}\n" * lines) do |path|
+      assert_nil rehearse(path)[1], "a list of that length is taken for a log"
+    end
   end
 
-  def test_other_methods_when_told
-    assert_equal ["POST /c", "GET /a"], rehearse(["POST /c", "/a"], count: 2, methods: %i[get post]).first.targets
+  def test_methods_that_the_user_gives
+    app, = rehearse(["POST /c", "/a"], count: 2, methods: %i[get post])
+    assert_equal ["POST /c", "GET /a"], app.targets
   end
 
   def test_what_the_application_sees
-    app, = rehearse(["/a%20b/%C3%A9?q=%20"], count: 1, host: "shop.example:8080", https: true, headers: { "Accept-Language" => "ja", "Cookie" => "a=b" })
+    app, = rehearse(["/a%20b/%C3%A9?q=%20"], count: 1, host: "shop.example:8080", https: true,
+                    headers: { "Accept-Language" => "ja", "Cookie" => "a=b" })
     env = app.seen.first
-    # As Puma and Unicorn have it, the path is not decoded.
-    assert_equal ["/a%20b/%C3%A9", "q=%20", "https", "shop.example", "8080", "shop.example:8080", "ja", "a=b", true],
-                 [*env.values_at("PATH_INFO", "QUERY_STRING", "rack.url_scheme", "SERVER_NAME", "SERVER_PORT", "HTTP_HOST", "HTTP_ACCEPT_LANGUAGE",
-                                                     "HTTP_COOKIE", "cowruby.rehearsal")]
+    # Puma and Unicorn do not decode the path either.
+    assert_equal ["/a%20b/%C3%A9", "q=%20", "https", "shop.example", "8080",
+                  "shop.example:8080", "ja", "a=b", true],
+                 [*env.values_at("PATH_INFO", "QUERY_STRING", "rack.url_scheme", "SERVER_NAME", "SERVER_PORT",
+                                 "HTTP_HOST", "HTTP_ACCEPT_LANGUAGE", "HTTP_COOKIE", "cowruby.rehearsal")]
     assert_equal "", env["rack.input"].read
   end
 
@@ -273,22 +317,29 @@ class TestRehearsal < Minitest::Test
     assert_equal [:body, 201], closed
   end
 
-  # All of them, in the order of a server, also after an exception.
+  # All callbacks are called, in the order in which a server calls them, even after an exception.
   def test_callbacks_after_exceptions
     called = []
     app = App.new do |env|
       env["rack.after_reply"] << -> { called << :reply; raise SecurityError, "in the callback" }
-      %i[second first].each { |name| env["rack.response_finished"] << ->(*, error) { called << [name, error&.class]; raise name.to_s } }
+      %i[second first].each do |name|
+        env["rack.response_finished"] << ->(*, error) { called << [name, error&.class]; raise name.to_s }
+      end
       env["PATH_INFO"] == "/raise" ? raise(KeyError) : [200, {}, []]
     end
     _, report, = rehearse(["/", "/raise"], app: app, count: 2)
-    assert_equal [:reply, [:first, nil], [:second, nil], :reply, [:first, KeyError], [:second, KeyError]], called
+    assert_equal [:reply, [:first, nil], [:second, nil],
+                  :reply, [:first, KeyError], [:second, KeyError]], called
     assert_equal ["RuntimeError: second"] * 2, report.failures.map(&:last)
   end
 
   def test_failures_are_reported_and_nothing_is_raised
-    errors = { "/raise" => -> { raise "no luck" }, "/load" => -> { raise LoadError, "no file" }, "/exit" => -> { exit 3 }, "/throw" => -> { throw :x },
-               "/deep" => -> { endless = -> { endless.call }; endless.call }, "/500" => -> { [500, {}, []] }, "/nil" => -> {}, "/404" => -> { [404, {}, []] } }
+    errors = {
+      "/raise" => -> { raise "no luck" }, "/load" => -> { raise LoadError, "no file" },
+      "/exit" => -> { exit 3 }, "/throw" => -> { throw :x },
+      "/deep" => -> { endless = -> { endless.call }; endless.call }, "/500" => -> { [500, {}, []] },
+      "/nil" => -> {}, "/404" => -> { [404, {}, []] }
+    }
     app = App.new { |env| errors.fetch(env["PATH_INFO"]).call }
     _, report, told = rehearse(errors.keys, app: app, count: errors.size)
     assert_equal errors.keys - ["/404"], report.failures.map { |request, _| request.target }
@@ -297,31 +348,40 @@ class TestRehearsal < Minitest::Test
     assert_equal Rehearsal::TOLD + 1, told.lines.size
   end
 
+  # An exception whose class has no name to print.
   class Own < Exception
     def self.to_s = raise("no name")
   end
 
+  # An exception whose message raises another one.
   class Mute < Exception
     def message = raise(Own)
   end
 
   class Part < Exception; end
 
-  # On 2222f26 the first three were reported. /exit-thread and /kill ended the rehearsal unseen;
-  # /binary and /words did together what each of the others did: they ended the server's start.
+  # On 2222f26 the first three were reported, and /exit-thread and /kill ended the rehearsal without
+  # a report. Each of the others ended the start of the server; /binary and /words did so together.
   def test_no_exception_ends_the_process
     errors = {
-      "/timeout" => -> { raise Timeout::Error, "of the application" }, "/abort" => -> { abort }, "/deep" => -> { endless = -> { endless.call }; endless.call },
-      "/security" => -> { raise SecurityError, "no" }, "/memory" => -> { raise NoMemoryError, "no" }, "/part" => -> { raise Part }, "/own" => -> { raise Own },
-      "/mute" => -> { raise Mute }, "/exit-thread" => -> { Thread.exit }, "/kill" => -> { Thread.current.kill },
+      "/timeout" => -> { raise Timeout::Error, "of the application" }, "/abort" => -> { abort },
+      "/deep" => -> { endless = -> { endless.call }; endless.call },
+      "/security" => -> { raise SecurityError, "no" }, "/memory" => -> { raise NoMemoryError, "no" },
+      "/part" => -> { raise Part }, "/own" => -> { raise Own }, "/mute" => -> { raise Mute },
+      "/exit-thread" => -> { Thread.exit }, "/kill" => -> { Thread.current.kill },
       "/each" => -> { [200, {}, Class.new { def each = raise(SecurityError, "in each") }.new] },
-      "/close" => -> { [200, {}, Class.new { def each = nil; def close = raise(NoMemoryError, "in close") }.new] },
+      "/close" => lambda do
+        [200, {}, Class.new { def each = nil; def close = raise(NoMemoryError, "in close") }.new]
+      end,
       "/status" => -> { [Class.new { def to_int = raise(Part) }.new, {}, []] },
-      "/binary" => -> { raise "\xff\xfe".b }, "/words" => -> { raise "é" }, "/wide" => -> { raise "x".encode("UTF-16BE") },
+      "/binary" => -> { raise "\xff\xfe".b }, "/words" => -> { raise "é" },
+      "/wide" => -> { raise "x".encode("UTF-16BE") },
       "/forged" => -> { raise "x\r\nrehearsal: \e[2J" }
     }
     app = App.new do |env|
-      env["PATH_INFO"] == "/finished" and env["rack.response_finished"] << ->(*) { raise SecurityError, "in the callback" }
+      if env["PATH_INFO"] == "/finished"
+        env["rack.response_finished"] << ->(*) { raise SecurityError, "in the callback" }
+      end
       errors.fetch(env["PATH_INFO"], -> { [200, {}, []] }).call
     end
     targets = [*errors.keys, "/finished", "/fine"]
@@ -334,8 +394,8 @@ class TestRehearsal < Minitest::Test
     refute_match(/^rehearsal: \e/, told)
   end
 
-  # In a child, as some would end the tests themselves. Gives its status, how many requests
-  # were sent, and the failures with the report as text.
+  # Rehearses in a child, because some requests might end the tests themselves. Gives the child's
+  # status, the number of requests that were sent, and the failures and the report as text.
   def out_of_process(targets, app, **options)
     reader, writer = IO.pipe
     pid = fork do
@@ -356,9 +416,11 @@ class TestRehearsal < Minitest::Test
     [status, told[/\A\d+/].to_i, told]
   end
 
-  # An operator stops the server; what was opened is closed, the request is stopped.
-  def test_signals_get_through
-    { "raised in a request" => ->(_) { raise SignalException, "TERM" }, "sent" => ->(main) { Process.kill(:INT, main); sleep },
+  # An operator's signal stops the server, and the request that runs. Before that the rehearsal calls
+  # its block, which closes what was opened.
+  def test_signals_stop_the_server
+    { "raised in a request" => ->(_) { raise SignalException, "TERM" },
+      "sent" => ->(main) { Process.kill(:INT, main); sleep },
       "handled by exit" => ->(main) { Process.kill(:USR1, main); sleep } }.each do |name, what|
       out = IO.popen("-") do |child|
         next child.read if child
@@ -380,7 +442,7 @@ class TestRehearsal < Minitest::Test
     end
   end
 
-  # A child that a request forks leaves as it wants to, and never goes on with the list.
+  # A child that a request forks ends with its own status, and never goes on with the list.
   def test_children_of_requests
     reader, writer = IO.pipe
     parent = Process.pid
@@ -400,11 +462,12 @@ class TestRehearsal < Minitest::Test
       exit!(0)
     end
     writer.close
-    assert_equal ["/0 true", "status 3", "/1 true", "status 1", "/2 true", "status 0", "/3 true", "status 4"], reader.read.lines(chomp: true)
+    assert_equal ["/0 true", "status 3", "/1 true", "status 1", "/2 true", "status 0", "/3 true", "status 4"],
+                 reader.read.lines(chomp: true)
     assert_predicate Process.wait2(pid).last, :success?
   end
 
-  # On 2222f26 it never came back.
+  # On 2222f26 the rehearsal never ended.
   def test_a_request_that_refuses_to_end
     release = Queue.new
     app = App.new { begin sleep ensure release.pop end }
@@ -429,14 +492,16 @@ class TestRehearsal < Minitest::Test
     app = App.new { |env| sleep if env["PATH_INFO"] == "/hangs" }
     started = Process.clock_gettime(Process::CLOCK_MONOTONIC)
     _, report, = rehearse(["/hangs"], app: app, count: 1_000_000, seconds: 0.2)
-    assert_operator Process.clock_gettime(Process::CLOCK_MONOTONIC) - started, :<, 30, "it would sleep for ever"
+    assert_operator Process.clock_gettime(Process::CLOCK_MONOTONIC) - started, :<, 30,
+                    "seconds of a rehearsal that may take 0.2"
     assert_equal [1, "no answer within the time that was left"], [report.sent, report.failures[0][1]]
   end
 
   def test_the_hooks_at_the_end
     done = []
     app = App.new { raise "no" }
-    _, _, told = rehearse(["/"], app: app, after: -> { done << :after; raise "in the hook" }) { done << :block }
+    after = -> { done << :after; raise "in the hook" }
+    _, _, told = rehearse(["/"], app: app, after: after) { done << :block }
     assert_equal %i[after block], done
     assert_match(/at the end: RuntimeError: in the hook/, told)
     _, _, told = rehearse(["/"], after: -> { raise SecurityError, "in the hook" }) { done << :again }
@@ -449,10 +514,11 @@ class TestRehearsal < Minitest::Test
     assert_equal 1, Rehearsal.new(App.new, ["/"], count: 1, output: closed).run.sent
   end
 
-  # Of every version: with a role, and without.
+  # clear_all_connections! of Active Record takes a role in some versions, and nothing in others.
   def test_connections_of_active_record
-    [->(calls) { define_singleton_method(:clear_all_connections!) { |role = nil| calls << role } },
-     ->(calls) { define_singleton_method(:clear_all_connections!) { calls << :none } }].each_with_index do |version, i|
+    versions = [->(calls) { define_singleton_method(:clear_all_connections!) { |role = nil| calls << role } },
+                ->(calls) { define_singleton_method(:clear_all_connections!) { calls << :none } }]
+    versions.each_with_index do |version, i|
       calls = []
       handler = Object.new
       handler.instance_exec(calls, &version)
@@ -497,16 +563,18 @@ class TestRehearsal < Minitest::Test
     assert_equal 1, app.seen.size
   end
 
-  # It stands in the ruby's library, and what it made is shared.
+  # It is in the library of the ruby under test. A child has what the requests have made.
   def test_it_comes_with_the_ruby
     out = run_ruby(PRIVATE_DIRTY + IN_CHILD + <<~'RUBY')
       require "cowruby/rehearsal"
       cache = {}
-      app = ->(env) { [200, {}, [cache[env["PATH_INFO"]] ||= Array.new(1_000) { |i| "#{env["PATH_INFO"]} #{i}" }.join]] }
+      app = lambda do |env|
+        [200, {}, [cache[env["PATH_INFO"]] ||= Array.new(1_000) { |i| "#{env["PATH_INFO"]} #{i}" }.join]]
+      end
       CowRuby::Rehearsal.of(app, Array.new(100) { |i| "/#{i}" }, count: 200)
       in_child { puts cache.size }
     RUBY
-    assert_match(/200 requests in .* \(200 with 200\)\n?/, out.lines.first) if out.lines.size > 1
+    assert_match(/200 requests in .* \(200 with 200\)\n?/, out.lines.first)
     assert_equal "100", out.lines.last.chomp
   end
 end

@@ -3,11 +3,12 @@
 
 require_relative "../helper"
 
-# The heap is prepared and sealed before a fork (gc/seal_policy.h, gc/seal.c).
+# The heap is prepared and sealed before a fork (gc/prepare_heap.c, gc/seal_policy.h, gc/seal.c).
 class TestSeal < Minitest::Test
   include CowTest
 
-  # A parent of some 1,000,000 live slots that has called nothing.
+  # Ruby source for scripts. big makes 400,000 objects, some 30 MB. Unless a script calls
+  # Process.warmup, only its first fork prepares the heap.
   PARENT = IN_CHILD + PRIVATE_DIRTY + ALL_SLOTS + <<~'RUBY'
     Item = Struct.new(:value)
     def big(size = 400_000)
@@ -16,7 +17,7 @@ class TestSeal < Minitest::Test
 
     def verify = GC.verify_internal_consistency
 
-    # KB that this process copies or takes in the block.
+    # The KB by which the private memory of this process grows in the block.
     def grown
       before = private_dirty
       yield
@@ -25,16 +26,17 @@ class TestSeal < Minitest::Test
   RUBY
   OFF = { "RUBY_GC_SEAL" => "off" }.freeze
 
+  # What the script prints with a seal, and without one.
   def on_and_off(script)
     [{}, OFF].map { |env| numbers(run_ruby(PARENT + script, env: env)) }
   end
 
-  # KB that collections may write in a child of some 30 MB. Where there are no arenas, what
-  # is known of a page stands with its mark bits.
-  # AddressSanitizer notes beside which slots are free.
+  # KB that collections may write in a child with a heap of some 30 MB. In an arena the mark bits
+  # fill OS pages of their own; elsewhere they share them with other metadata. AddressSanitizer
+  # also writes down which slots are free.
   NOTES = (LOCATOR == "arena" ? 800 : 2_400) + (ASAN ? 400 : 0)
 
-  # All that a collection writes in a child is what it notes of the pages.
+  # A collection in a child writes metadata, and no heap page.
   def test_collections_write_no_page
     sealed, open = on_and_off(<<~'RUBY')
       kept = big
@@ -43,8 +45,8 @@ class TestSeal < Minitest::Test
       end
       kept.size
     RUBY
-    assert_operator sealed.first, :<=, NOTES, "KB: mark bits; of the mark stack (3,200) nothing is left"
-    assert_operator open.first, :>=, 12_000, "KB without the seal"
+    assert_operator sealed.first, :<=, NOTES, "KB that 5 collections wrote, without the mark stack (3,200 KB)"
+    assert_operator open.first, :>=, 12_000, "KB that 5 collections wrote without a seal"
   end
 
   def test_collections_of_the_parent_write_no_page
@@ -56,33 +58,33 @@ class TestSeal < Minitest::Test
       before = private_dirty(pid)
       5.times { GC.start }
       shared = private_dirty(pid) - before
-      # what the parent copies is the child's alone
+      # What the parent has written, and so copied, is now the child's alone.
       puts shared
       writer.close
       Process.wait(pid)
       kept.size
     RUBY
-    assert_operator numbers(out).first, :<=, NOTES, "KB"
+    assert_operator numbers(out).first, :<=, NOTES, "KB that 5 collections of the parent wrote"
   end
 
-  # The mark bits of sealed pages stand together: 4 bytes for 1 KB of objects.
+  # A full marking of a child that has just been forked writes mark bits: 4 bytes for 1 KB of objects.
   def test_a_full_marking_writes_its_bits_alone
     sealed, open = on_and_off(<<~'RUBY')
       GC.disable
       kept = Array.new(1_000) { big(400) }
       GC.enable
-      2.times { GC.start } # the next makes them old
+      2.times { GC.start } # the next one makes the objects old
       in_child do
         puts grown { GC.start }
       end
       kept.size
     RUBY
-    assert_operator sealed.first, :<=, NOTES, "KB of a heap of some 30 MB"
-    assert_operator open.first, :>=, 10_000, "KB without the seal"
+    assert_operator sealed.first, :<=, NOTES, "KB that a full collection wrote, of a heap of some 30 MB"
+    assert_operator open.first, :>=, 10_000, "KB that a full collection wrote without a seal"
   end
 
-  # A symbol keeps its name until it is freed itself; here they die together, and
-  # what lives stays whole.
+  # The preparation frees a dead symbol together with its name (gc/late_names.c), so that a child
+  # finds no dead names. Live symbols keep theirs.
   def test_symbols_and_their_names
     out = run_ruby(PARENT + <<~'RUBY')
       kept = big
@@ -96,8 +98,14 @@ class TestSeal < Minitest::Test
         verify
       end
       verify
-      live.each_with_index { |symbol, i| raise "lost #{i}" unless symbol.name == "live symbol #{i}" && "live symbol #{i}".to_sym.equal?(symbol) }
-      raise "dead" unless (0...60_000).all? { |i| "dead symbol #{i}".to_sym.to_s == "dead symbol #{i}" }
+      live.each_with_index do |symbol, i|
+        next if symbol.name == "live symbol #{i}" && "live symbol #{i}".to_sym.equal?(symbol)
+
+        raise "lost #{i}"
+      end
+      unless (0...60_000).all? { |i| "dead symbol #{i}".to_sym.to_s == "dead symbol #{i}" }
+        raise "a symbol has another name than the string that it was made of"
+      end
       big_symbols = live.map { |symbol| symbol.to_proc }
       GC.start
       verify
@@ -106,12 +114,12 @@ class TestSeal < Minitest::Test
       kept.size + big_symbols.size
     RUBY
     strings, symbols = numbers(out)
-    assert_operator strings, :<, 1_000, "names that died later"
-    assert_operator symbols, :<, 1_000
+    assert_operator strings, :<, 1_000, "strings that were freed in the child"
+    assert_operator symbols, :<, 1_000, "symbols that were freed in the child"
   end
 
-  # A thread reads into a buffer, without the GVL, while the heap is prepared: what arrives
-  # counts, and not what the buffer has held.
+  # The heap is prepared while a thread reads into a buffer without the GVL. The preparation must
+  # not store the code range of the bytes that the buffer had before (0185-locked-strings).
   def test_a_buffer_that_is_read_into
     { "in_child {}" => "a fork", "Process.warmup" => "warmup" }.each do |prepare, what|
       out = run_ruby(PARENT + <<~RUBY)
@@ -120,10 +128,10 @@ class TestSeal < Minitest::Test
         %i[sysread readpartial read].each do |read|
           reader, writer = IO.pipe
           buffer = ("a" * arrived.bytesize).force_encoding("UTF-8")
-          buffer.ascii_only? or raise
+          buffer.ascii_only? or raise "the buffer is not ASCII to begin with"
           thread = Thread.new do
             reader.public_send(read, buffer.bytesize, buffer)
-          rescue Errno::EAGAIN, Errno::EINTR # now and then, with sysread; on pristine, too
+          rescue Errno::EAGAIN, Errno::EINTR # sysread raises them at times, with pristine as well
             retry
           end
           Thread.pass until thread.stop?
@@ -131,15 +139,16 @@ class TestSeal < Minitest::Test
           writer.write(arrived)
           thread.join
           puts buffer.ascii_only? ? 1 : 0
-          kept << big # so that the next one prepares the heap again
+          kept << big # so that the next turn prepares the heap again
         end
       RUBY
-      assert_equal [0] * 3, numbers(out), what
+      assert_equal [0] * 3, numbers(out), "after #{what}: 1 where a buffer still counts as ASCII"
     end
   end
 
-  # Nor is the code range of a string stored again that is appended to another.
-  def test_strings_that_are_read
+  # Appending an inherited string to another one does not store its code range again
+  # (0180-code-range).
+  def test_appending_inherited_strings_does_not_write_them
     out = run_ruby(PARENT + <<~'RUBY')
       strings = Array.new(200_000) { |i| "文字列 #{i}".encode("EUC-JP") }
       in_child do
@@ -148,10 +157,10 @@ class TestSeal < Minitest::Test
       end
       strings.size
     RUBY
-    assert_operator numbers(out).first, :<=, 2_000, "KB; the strings take 8,000"
+    assert_operator numbers(out).first, :<=, 2_000, "KB copied, of the 8,000 that the strings take"
   end
 
-  # The first look-up of a method in a child does not write its entry.
+  # The first look-up of a method in a child does not write its method entry (0650-method-entries).
   def test_method_entries
     sealed, open = on_and_off(<<~'RUBY')
       kept = big
@@ -164,34 +173,39 @@ class TestSeal < Minitest::Test
       end
       def object.m3 = :redefined
       many.class_eval { def m4 = :redefined }
-      Class.new(many) { def m5 = :redefined }.new.m5 == :redefined or raise
-      raise "entries" unless [object.m3, object.m4, object.m5] == [:redefined, :redefined, 5]
+      Class.new(many) { def m5 = :redefined }.new.m5 == :redefined or raise "m5 is not overridden"
+      found = [object.m3, object.m4, object.m5]
+      raise "m3, m4 and m5 give #{found}" unless found == [:redefined, :redefined, 5]
       kept.size
     RUBY
-    assert_operator sealed.first, :<=, open.first - 500, "KB"
+    assert_operator sealed.first, :<=, open.first - 500, "KB that looking up 20,000 methods wrote"
   end
 
-  # New objects go to pages of the child's own.
+  # New objects go to pages of the process's own.
   def test_new_objects_fill_no_inherited_page
-    out = run_ruby(PARENT + <<~'RUBY')
+    # Without arenas an OS page may belong to two heap pages.
+    skip "heap pages are malloc's" unless LOCATOR == "arena"
+
+    out = run_ruby(PARENT + OS_PAGES + <<~'RUBY')
       kept = big
       kept.each_index { |i| kept[i] = nil if i % 3 == 0 } # holes
+      pages = os_pages(kept.compact)
       in_child do
-        inherited = kept.compact.map { |object| object.object_id if false || !object }.size
         own = Array.new(200_000) { Object.new }
         verify
-        puts own.size, inherited
+        puts pages.size, (os_pages(own) & pages).size
       end
       own = Array.new(200_000) { Object.new }
       GC.start
       verify
-      puts own.size
+      puts (os_pages(own) & pages).size
     RUBY
-    assert_equal 200_000, numbers(out).first
+    inherited, of_child, of_parent = numbers(out)
+    assert_operator inherited, :>, 2_000, "OS pages of inherited objects"
+    assert_equal [0, 0], [of_child, of_parent], "of them, OS pages with new objects of child and parent"
   end
 
-  # An inherited object that points at a new one keeps it, whatever kind of
-  # collection comes.
+  # An inherited object that refers to a new one keeps it alive in collections of both kinds.
   def test_inherited_objects_keep_new_ones
     run_ruby(PARENT + <<~'RUBY', timeout: 300)
       kept = big
@@ -205,7 +219,9 @@ class TestSeal < Minitest::Test
         200_000.times { "other" + "string" }
         GC.start
         verify
-        kept.each_with_index { |item, i| raise "lost #{i}" if Item === item && i % 100 == 0 && item.value != "new #{i}" }
+        kept.each_with_index do |item, i|
+          raise "lost #{i}" if Item === item && i % 100 == 0 && item.value != "new #{i}"
+        end
         hashes.each_with_index { |hash, i| raise "lost hash #{i}" unless hash.to_a == [["key #{i}", [i]]] }
         hashes.each(&:clear)
       end
@@ -214,7 +230,7 @@ class TestSeal < Minitest::Test
     RUBY
   end
 
-  # Inherited objects that die give back what they own; their pages are opened.
+  # When inherited objects die their pages are opened, and a child uses the slots again.
   def test_inherited_objects_that_die
     out = run_ruby(PARENT + <<~'RUBY')
       kept = big
@@ -231,11 +247,11 @@ class TestSeal < Minitest::Test
       end
     RUBY
     dead, grown = numbers(out)
-    assert_operator dead, :>=, 390_000
-    assert_operator grown, :<=, 50_000
+    assert_operator dead, :>=, 390_000, "slots that were freed, of 400,000"
+    assert_operator grown, :<=, 50_000, "slots by which the heap grew for 300,000 objects"
   end
 
-  # Half of each page dies: it stays closed, and all of it is accounted for.
+  # In each round a sixth of the objects of each page dies. None of the others may be lost.
   def test_pages_that_thin_out
     run_ruby(PARENT + <<~'RUBY')
       kept = big
@@ -247,7 +263,9 @@ class TestSeal < Minitest::Test
           own = Array.new(30_000) { |i| "own #{i}" }
           GC.start(full_mark: false)
           verify
-          raise "lost" unless own.last == "own 29999" && kept.compact.all? { |object| Item === object || object.start_with?("string") }
+          raise "lost: #{own.last} of this process" unless own.last == "own 29999"
+          whole = kept.compact.all? { |object| Item === object || object.start_with?("string") }
+          raise "lost: an inherited object" unless whole
         end
       end
     RUBY
@@ -258,14 +276,15 @@ class TestSeal < Minitest::Test
       kept = big
       doomed = Array.new(100) { |i| Item.new(i) }
       count = 0
-      done = proc { count += 1; Array.new(10) { Object.new } } # one that allocates
+      done = proc { count += 1; Array.new(10) { Object.new } } # a finalizer that allocates
       doomed.each { |item| ObjectSpace.define_finalizer(item, done) }
       map = ObjectSpace::WeakMap.new
       strings = Array.new(100) { |i| "weak #{i}" }
       strings.each { |string| map[string] = string }
       ids = doomed.map(&:object_id)
       in_child do
-        raise "id" unless ids == doomed.map(&:object_id) && ObjectSpace._id2ref(ids[5]).equal?(doomed[5])
+        raise "ids have changed" unless ids == doomed.map(&:object_id)
+        raise "an id gives another object" unless ObjectSpace._id2ref(ids[5]).equal?(doomed[5])
         doomed.clear
         strings.clear
         3.times { GC.start; 1_000.times { Object.new } }
@@ -276,13 +295,13 @@ class TestSeal < Minitest::Test
       kept.size
     RUBY
     in_child, weak, in_parent, weak_in_parent = numbers(out)
-    assert_operator in_child, :>=, 90
-    assert_operator weak, :<=, 10
-    assert_equal [0, 100], [in_parent, weak_in_parent]
+    assert_operator in_child, :>=, 90, "finalizers that ran in the child, of 100"
+    assert_operator weak, :<=, 10, "entries that are left in the child's WeakMap, of 100"
+    assert_equal [0, 100], [in_parent, weak_in_parent], "finalizers that ran, entries left: parent"
   end
 
-  # What a finalizer makes while the heap is prepared is young, and so are the collections
-  # that it causes ordinary ones: no name of a symbol gets lost, nothing young is sealed.
+  # Finalizers run between the collections of Process.warmup. What they make is young, and the
+  # collections that they cause are ordinary ones: no symbol loses its name, no young object is sealed.
   def test_finalizers_that_collect_in_a_warmup
     run_ruby(PARENT + <<~'RUBY')
       kept = big
@@ -293,7 +312,7 @@ class TestSeal < Minitest::Test
       end
       2.times { 10.times { ObjectSpace.define_finalizer(Object.new, done) } }
       Process.warmup
-      raise "not called" if made.size < 200
+      raise "finalizers made #{made.size} lists, not 200 and more" if made.size < 200
       verify
       5.times { 100_000.times { "a" + "b" }; GC.start(full_mark: false) }
       verify
@@ -302,18 +321,21 @@ class TestSeal < Minitest::Test
     RUBY
   end
 
-  # Both see all objects.
+  # Parent and child see all objects, sealed ones included.
   def test_each_object
     out = run_ruby(PARENT + <<~'RUBY')
       kept = big
       puts ObjectSpace.each_object(Item).count
-      in_child { puts ObjectSpace.each_object(Item).count; Item.new(1).then { |item| puts ObjectSpace.each_object(Item).count; item } }
+      in_child do
+        puts ObjectSpace.each_object(Item).count
+        Item.new(1).then { |item| puts ObjectSpace.each_object(Item).count; item }
+      end
       puts ObjectSpace.each_object(Item).count, kept.size
     RUBY
     assert_equal [200_000, 200_000, 200_001, 200_000, 400_000], numbers(out)
   end
 
-  # Compaction leaves sealed pages alone, and mends what they point at.
+  # Compaction moves no object of a sealed page, but updates the references there.
   def test_compaction
     needs_compaction
     run_ruby(PARENT + <<~'RUBY', timeout: 300)
@@ -338,15 +360,15 @@ class TestSeal < Minitest::Test
     RUBY
   end
 
-  # A page that is opened by a compacting collection was not pinned by its marking:
-  # nothing in it may move.
-  def test_compaction_opens_thin_pages
+  # A compacting collection opens pages in which few objects live. Its marking did not pin these
+  # objects, so none of them may move (cow_seal_open_page).
+  def test_compaction_moves_nothing_in_pages_that_it_opens
     needs_compaction
     run_ruby(PARENT + <<~'RUBY', timeout: 300)
       kept = []
       object = Object.new
-      # entries of absent methods, which the VM holds by their address: a few in each page
-      others = Module.new { 20_000.times { |i| attr_reader :"absent_#{i}" } } # so that the names are known
+      # The VM holds the entries of absent methods by their addresses. Each page gets a few of them.
+      others = Module.new { 20_000.times { |i| attr_reader :"absent_#{i}" } } # makes the names known
       look = proc { 20_000.times { |i| object.respond_to?(:"absent_#{i}") } }
       20_000.times { |i| object.respond_to?(:"absent_#{i}"); 31.times { kept << Object.new } }
       check = lambda do
@@ -358,11 +380,12 @@ class TestSeal < Minitest::Test
         GC.auto_compact = false
       end
       in_child(&check)
-      raise "not sealed" if GC.stat(:sealed_slots) == 0
+      raise "nothing is sealed" if GC.stat(:sealed_slots) == 0
       check.call
     RUBY
   end
 
+  # Ruby source for scripts: fine(kept) raises unless old and new objects are as they were made.
   FORKS = <<~'RUBY'
     def fine(kept)
       GC.start
@@ -373,15 +396,19 @@ class TestSeal < Minitest::Test
     end
   RUBY
 
-  { "of a fork" => "in_child { in_child { fine(kept) }; more = big; in_child { fine(kept); fine(more) }; fine(more) }",
+  { "of a fork" => "in_child { in_child { fine(kept) }; more = big; in_child { fine(kept); fine(more) }; " \
+                   "fine(more) }",
     "in a thread" => "Thread.new { in_child { fine(kept) } }.join",
     "in a trap handler" => "trap(:USR1) { in_child { fine(kept) } }; Process.kill(:USR1, $$); sleep 0.2",
     "during a lazy sweep" => "GC.start(immediate_sweep: false); in_child { fine(kept) }",
-    "during an incremental marking" => "GC.start(full_mark: true, immediate_mark: false, immediate_sweep: false); in_child { fine(kept) }",
+    "during an incremental marking" => "GC.start(full_mark: true, immediate_mark: false, " \
+                                       "immediate_sweep: false); in_child { fine(kept) }",
     "in each_object" => "ObjectSpace.each_object(Class) { in_child { fine(kept) }; break }",
     "with the collector off" => "GC.disable; in_child { GC.enable; fine(kept) }; GC.enable",
-    "in a finalizer" => "ObjectSpace.define_finalizer(Object.new, proc { in_child { fine(kept) } }); Array.new(10) { [] }; GC.start; 100.times { Object.new }",
-    "after a warmup" => "Process.warmup; in_child { fine(kept) }; more = big; Process.warmup; in_child { fine(kept); fine(more) }",
+    "in a finalizer" => "ObjectSpace.define_finalizer(Object.new, proc { in_child { fine(kept) } }); " \
+                        "Array.new(10) { [] }; GC.start; 100.times { Object.new }",
+    "after a warmup" => "Process.warmup; in_child { fine(kept) }; more = big; Process.warmup; " \
+                        "in_child { fine(kept); fine(more) }",
     "as daemon does" => "in_child { Process.daemon(true, true); fine(kept) }",
     "many times" => "8.times { in_child { fine(kept) }; kept.concat(big(50_000)) }" }.each do |name, forks|
     define_method(:"test_fork_#{name.tr(" ", "_")}") do
@@ -397,9 +424,8 @@ class TestSeal < Minitest::Test
         20.times { |i| kept[2 * i].value = [i, "value #{i}"] }
         20.times { |i| raise "lost #{i}" unless kept[2 * i].value == [i, "value #{i}"] }
         GC.stress = false
+        kept[0].value = 0 # as fine wants it
         fine(kept)
-      rescue RuntimeError => e
-        raise unless e.message == "lost" # fine looks at what was changed here
       end
     RUBY
   end
@@ -408,14 +434,16 @@ class TestSeal < Minitest::Test
     run_ruby(PARENT + FORKS + <<~'RUBY', timeout: 300)
       Warning[:experimental] = false
       kept = big
-      ractor = Ractor.new { loop { Array.new(100) { Object.new }; break if Ractor.receive_if { true } == :end } }
-      5.times { in_child { GC.start; kept[0].value == 0 or raise } ; ractor.send(:go) }
+      ractor = Ractor.new do
+        loop { Array.new(100) { Object.new }; break if Ractor.receive_if { true } == :end }
+      end
+      5.times { in_child { GC.start; kept[0].value == 0 or raise "lost" }; ractor.send(:go) }
       ractor.send(:end)
       ractor.take
     RUBY
   end
 
-  # A fork in a row costs nothing more.
+  # Of several forks in a row only the first one makes a full collection.
   def test_prepared_once
     out = run_ruby(PARENT + <<~'RUBY')
       kept = big
@@ -427,22 +455,23 @@ class TestSeal < Minitest::Test
       puts GC.stat(:major_gc_count) - before, kept.size + more.size
     RUBY
     first, second, = numbers(out)
-    assert_equal 1, first
-    assert_operator second, :<=, 4 # growing collects, too
+    assert_equal 1, first, "full collections for 5 forks"
+    assert_operator second, :<=, 4, "full collections for 10 forks, and for the growth between them"
   end
 
   def test_small_heaps_are_left_alone
     out = run_ruby(PARENT + "before = GC.count\n3.times { in_child {} }\nputs GC.count - before")
-    assert_equal [0], numbers(out)
+    assert_equal [0], numbers(out), "collections for 3 forks"
   end
 
-  # Boots that collect nothing: the first fork does, and others have nothing new.
+  # A boot that made no collection: the first fork for which the collector is on prepares the
+  # heap, and for the next one nothing is new.
   def test_a_boot_without_collections
     out = run_ruby(PARENT + <<~'RUBY')
       GC.disable
       kept = Array.new(1_000) { big(400) }
       in_child {}
-      puts GC.stat(:seal_count) # nothing may be collected now
+      puts GC.stat(:seal_count) # the collector was off
       GC.enable
       2.times { in_child { verify } }
       puts GC.stat(:seal_count)
@@ -452,25 +481,26 @@ class TestSeal < Minitest::Test
   end
 
   def test_modes
-    majors = lambda do |mode, script|
-      numbers(run_ruby(PARENT + "kept = big\n#{script}\nbefore = GC.count\nin_child {}\nputs GC.count - before\nkept.size", env: { "RUBY_GC_SEAL" => mode })).first
+    collections = lambda do |mode, script|
+      script = "kept = big\n#{script}\nbefore = GC.count\nin_child {}\nputs GC.count - before\nkept.size"
+      numbers(run_ruby(PARENT + script, env: { "RUBY_GC_SEAL" => mode })).first
     end
-    assert_equal 1, majors["auto", ""]
-    assert_equal 1, majors["", ""]
-    assert_equal 0, majors["warmup", ""]
-    assert_equal 0, majors["off", ""]
-    assert_equal 0, majors["auto", "Process.warmup"]
+    assert_equal 1, collections["auto", ""], "collections for a fork: auto"
+    assert_equal 1, collections["", ""], "collections for a fork: no value"
+    assert_equal 0, collections["warmup", ""], "collections for a fork: warmup"
+    assert_equal 0, collections["off", ""], "collections for a fork: off"
+    assert_equal 0, collections["auto", "Process.warmup"], "collections for a fork: auto, after a warmup"
   end
 
-  def test_bad_values_are_told
+  def test_bad_values_are_reported
     { "RUBY_GC_SEAL" => "auto, warmup or off", "RUBY_GC_FORK_COMPACT" => "0 or 1" }.each do |name, words|
       out, status = run_ruby_status("puts 1", env: { name => "yes" })
-      assert status.success?
+      assert status.success?, "#{name}=yes ended the process: #{out}"
       assert_match(/#{name}=yes is ignored: it must be #{words}/, out)
     end
   end
 
-  def test_the_control_in_ruby
+  def test_mode_set_by_gc_config
     out = run_ruby(PARENT + <<~'RUBY')
       p GC.config[:seal], GC.config(seal: :off)[:seal]
       kept = big
@@ -492,11 +522,12 @@ class TestSeal < Minitest::Test
     assert_equal ":warmup\n", out
   end
 
-  # Closed slots are at most seven for each object that lives beside them, and a
-  # quarter of all.
-  def test_what_is_held_back_is_reported_and_bounded
+  # At most seven slots are closed for each live object in sealed pages, and a quarter of all
+  # slots besides.
+  def test_closed_slots_are_reported_and_bounded
     run_ruby(PARENT + <<~'RUBY')
-      GC.stat.values_at(:seal_count, :sealed_pages, :sealed_slots, :closed_slots) == [0, 0, 0, 0] or raise
+      found = GC.stat.values_at(:seal_count, :sealed_pages, :sealed_slots, :closed_slots)
+      found == [0, 0, 0, 0] or raise "#{found} before the first fork"
       kept = big
       in_child do
         8.times do |round|
@@ -504,9 +535,13 @@ class TestSeal < Minitest::Test
           GC.start
           verify
           stat = GC.stat
-          raise stat.inspect if stat[:closed_slots] > (stat[:sealed_slots] - stat[:closed_slots]) * 7 + all_slots / 4
+          live = stat[:sealed_slots] - stat[:closed_slots]
+          raise "too many closed slots: #{stat}" if stat[:closed_slots] > live * 7 + all_slots / 4
           heaps = GC.stat_heap.values
-          %i[sealed_pages sealed_slots closed_slots].each { |key| raise key.inspect unless heaps.sum { |heap| heap[key] } == stat[key] }
+          %i[sealed_pages sealed_slots closed_slots].each do |key|
+            sum = heaps.sum { |heap| heap[key] }
+            raise "#{key} is #{stat[key]}, its sum over the heaps #{sum}" unless sum == stat[key]
+          end
           raise "nothing is sealed" if round.zero? && stat[:sealed_slots] < 400_000
         end
       end
@@ -517,13 +552,14 @@ class TestSeal < Minitest::Test
   def test_compaction_before_a_fork_when_asked
     needs_compaction
     counts = [{}, { "RUBY_GC_FORK_COMPACT" => "1" }, { "RUBY_GC_FORK_COMPACT" => "0" }].map do |env|
-      script = "kept = big\n3.times { in_child { verify } }\nputs GC.stat(:compact_count) > 0 ? 1 : 0, GC.stat(:seal_count)\nverify\nkept.size"
+      script = "kept = big\n3.times { in_child { verify } }\n" \
+               "puts GC.stat(:compact_count) > 0 ? 1 : 0, GC.stat(:seal_count)\nverify\nkept.size"
       numbers(run_ruby(PARENT + script, env: env))
     end
-    assert_equal [[0, 1], [1, 1], [0, 1]], counts
+    assert_equal [[0, 1], [1, 1], [0, 1]], counts, "compacted or not and number of seals: unset, 1, 0"
   end
 
-  # What was closed in the parent is its nursery's business, too.
+  # The nursery's rule also holds for a parent whose pages are sealed (cow_postfork_parent).
   def test_the_parent_is_sized_by_what_it_makes_itself
     out = run_ruby(PARENT + <<~'RUBY')
       kept = big(800_000)
@@ -533,10 +569,11 @@ class TestSeal < Minitest::Test
       puts all_slots - before
       kept.size
     RUBY
-    assert_operator numbers(out).first, :<=, 4 * 49_152, "slots, of 2,000,000 that were made"
+    assert_operator numbers(out).first, :<=, 4 * 49_152, "slots added for 2,000,000 objects that died"
   end
 
-  # Its own objects come to dominate: CRuby's rule, and not many more collections.
+  # When most objects are the child's own it is sized by upstream's rule, and makes not many more
+  # collections than with neither seal nor nursery.
   def test_a_child_that_grows
     counts = [{}, { "RUBY_GC_SEAL" => "off", "RUBY_GC_FORK_NURSERY" => "0" }].map do |env|
       numbers(run_ruby(PARENT + <<~'RUBY', env: env)).first
@@ -551,10 +588,10 @@ class TestSeal < Minitest::Test
         kept.size
       RUBY
     end
-    assert_operator counts.first, :<=, counts.last * 2 + 8
+    assert_operator counts.first, :<=, counts.last * 2 + 8, "collections"
   end
 
-  # A parent that makes much between its forks, and keeps none of it.
+  # The heap of a parent that makes much between its forks and keeps none of it is prepared once.
   def test_garbage_is_no_reason_to_prepare
     out = run_ruby(PARENT + <<~'RUBY')
       kept = big
@@ -567,52 +604,55 @@ class TestSeal < Minitest::Test
     assert_equal [1, 400_000], numbers(out)
   end
 
-  # Where the preparation might find no memory, the process forks without.
+  # Where there might be too little memory for a preparation, the process forks without one.
   def test_a_parent_at_its_memory_limit
     out = run_ruby(PARENT + <<~'RUBY', env: OFF)
       kept = big
       sum = -> { kept.sum { |item| item.is_a?(Item) ? item.value : item.size } }
-      told = sum.call
+      expected = sum.call
       [256, 512, 1024, 4096, 65_536].each do |more|
         in_child do
           GC.config(seal: "auto")
-          Process.setrlimit(:AS, File.read("/proc/self/statm").to_i * 4096 + more * 1024, Process::RLIM_INFINITY)
-          pid = fork { exit!(sum.call == told ? 0 : 1) }
+          used = File.read("/proc/self/statm").to_i * 4096
+          Process.setrlimit(:AS, used + more * 1024, Process::RLIM_INFINITY)
+          pid = fork { exit!(sum.call == expected ? 0 : 1) }
           Process.setrlimit(:AS, Process::RLIM_INFINITY, Process::RLIM_INFINITY)
           Process.wait(pid)
           raise $?.inspect unless $?.success?
           puts GC.stat(:seal_count)
-          in_child { raise "changed" unless sum.call == told }
+          in_child { raise "the objects have changed" unless sum.call == expected }
           puts GC.stat(:seal_count)
           verify
         end
       end
     RUBY
     limited = numbers(out).each_slice(2).to_a
-    assert_equal [[0, 1]] * 3, limited.first(3)
-    assert_equal [1, 1], limited.last
+    assert_equal [[0, 1]] * 3, limited.first(3), "number of seals with little memory, then without a limit"
+    assert_equal [1, 1], limited.last, "number of seals with 64 MB, then without a limit"
   end
 
-  # The system takes the memory of a child that ends. Each fault copies a page at most,
-  # some only fetch one of a file.
+  # A child that ends leaves its memory to the system, and so writes hardly any OS page. Page faults
+  # are counted: each one copies one at most, and some only map a page of a file.
   def test_a_child_that_exits_at_once
-    skip "AddressSanitizer writes pages of its own at every turn" if ASAN
+    skip "AddressSanitizer writes pages of its own all the time" if ASAN
 
     out = run_ruby(PARENT + <<~'RUBY')
       kept = big
-      faults = -> { File.read("/proc/self/stat").split[10].to_i } # of children that were waited for
+      faults = -> { File.read("/proc/self/stat").split[10].to_i } # of children that have ended
       counts = Array.new(6) { before = faults.call; Process.wait(fork { exit }); faults.call - before }
       puts counts.drop(1).sort[2] * 4, kept.size
     RUBY
-    assert_operator numbers(out).first, :<=, 1_024, "KB"
+    assert_operator numbers(out).first, :<=, 1_024, "KB that a child copied at most"
   end
 
-  # What is left to do is done.
+  # A child that ends writes what is in the buffers of its files, and runs its at_exit blocks and
+  # finalizers.
   def test_the_end_of_a_child
     out = run_ruby(PARENT + <<~'RUBY')
       require "tempfile"
       kept = big
-      kept << Array.new(20_000) { |i| Struct.new(:a) if i < 100; Mutex.new } << Array.new(5_000) { |i| /#{i}/ }
+      kept << Array.new(20_000) { |i| Struct.new(:a) if i < 100; Mutex.new }
+      kept << Array.new(5_000) { |i| /#{i}/ }
       unwritten = Tempfile.create("seal")
       unwritten.write("once by each ")
       ended = Object.new
@@ -625,15 +665,16 @@ class TestSeal < Minitest::Test
       2.times { ends.call { exit } }
       ends.call { own = big(50_000); kept[0].value = own; GC.start; exit }
       unwritten.close
-      puts File.read(name).split("once by each ", -1).size - 1, File.read("#{name}.ended").split.tally.sort.join(" ")
+      puts File.read(name).split("once by each ", -1).size - 1
+      puts File.read("#{name}.ended").split.tally.sort.join(" ")
       File.unlink(name, "#{name}.ended")
       ObjectSpace.undefine_finalizer(ended)
     RUBY
     written, *tally = out.split
-    assert_equal ["4", %w[at_exit 3 finalizer 3]], [written, tally]
+    assert_equal ["4", %w[at_exit 3 finalizer 3]], [written, tally], "writers; what ran in 3 children"
   end
 
-  # What a heap of constant size does that replaces a part of its objects.
+  # Ruby source for scripts: churn replaces a part of the objects; the heap keeps its size.
   CHURN = <<~'RUBY'
     def churn(kept, part: 5, random: Random.new(1))
       (kept.size / part).times do
@@ -642,14 +683,14 @@ class TestSeal < Minitest::Test
       end
     end
 
-    # Forks, and tells whether the heap was prepared for it.
+    # Forks, and says whether the heap was prepared for it.
     def prepared_by_fork
       before = GC.stat(:seal_count)
       in_child {}
       GC.stat(:seal_count) > before
     end
 
-    # Each slot is one of these, and upstream's sums hold.
+    # Gives GC.stat. Raises unless its counts of slots have upstream's sums.
     def accounted
       stat = GC.stat
       sum = stat.values_at(:heap_live_slots, :heap_free_slots, :heap_final_slots).sum
@@ -659,13 +700,17 @@ class TestSeal < Minitest::Test
       raise count.inspect unless count[:TOTAL] == count.except(:TOTAL).values.sum
       raise heaps.inspect unless heaps.sum { |heap| heap[:heap_eden_slots] } == stat[:heap_available_slots]
       pages = GC::INTERNAL_CONSTANTS[:HEAP_PAGE_SIZE]
-      raise heaps.inspect unless heaps.all? { |heap| (heap[:heap_eden_slots] + heap[:closed_slots]) * heap[:slot_size] <= heap[:heap_eden_pages] * pages }
+      fit = heaps.all? do |heap|
+        slots = heap[:heap_eden_slots] + heap[:closed_slots]
+        slots * heap[:slot_size] <= heap[:heap_eden_pages] * pages
+      end
+      raise heaps.inspect unless fit
       stat
     end
   RUBY
 
-  # Minor collections count old objects that have died: that is no growth. On 2222f26 28 to
-  # 29 of the 30 forks made a full collection, in a child 9 of 10.
+  # After a minor collection dead old objects count as survivors, but that is no growth. On 2222f26
+  # 28 to 29 of the 30 forks made a full collection, and 9 of 10 in a child.
   def test_a_heap_that_churns_is_not_prepared_at_each_fork
     parent, full, child = numbers(run_ruby(PARENT + CHURN + <<~'RUBY', timeout: 300))
       kept = big(300_000)
@@ -682,12 +727,12 @@ class TestSeal < Minitest::Test
       verify
       in_child { puts rounds[10]; verify }
     RUBY
-    assert_includes 1..4, parent
-    assert_includes 1..4, full
-    assert_operator child, :<=, 2
+    assert_includes 1..4, parent, "forks for which the heap was prepared, of 30"
+    assert_includes 1..4, full, "full collections for 30 forks"
+    assert_operator child, :<=, 2, "forks for which the heap was prepared in a child, of 10"
   end
 
-  # What has really grown is sealed: at the next fork, or after the next full collection.
+  # A heap that has really grown is sealed at the first fork after a full collection.
   def test_a_heap_that_grows_after_it_churned
     out = run_ruby(PARENT + CHURN + <<~'RUBY', timeout: 300)
       kept = big(200_000)
@@ -706,14 +751,15 @@ class TestSeal < Minitest::Test
       in_child(&check)
     RUBY
     numbers(out).each_slice(3) do |first, sealed, second|
-      assert_equal [1, 0], [first, second]
-      assert_operator sealed, :>=, 80, "% of the live objects"
+      assert_equal [1, 0], [first, second], "1 where a fork prepared the heap"
+      assert_operator sealed, :>=, 80, "% of the live objects are sealed"
     end
   end
 
-  # A parent that forks each round, one that forks once, one of which 3 children live on. On
-  # 2222f26 it has 1.73, 1.43 and 1.73 times the slots that it has without the seal, in each run.
-  # The same with 200 rounds and 400,000 objects: 1.03 to 1.08 here.
+  # A parent that replaces its objects has hardly more slots than without a seal: if it forks in
+  # each round, if it forks once, or if three of its children are alive. On 2222f26 it had 1.73,
+  # 1.43 and 1.73 times as many in each run. With 200 rounds and 400,000 objects it now has 1.03 to
+  # 1.08 times as many.
   { "between_forks" => "in_child {}",
     "after_a_fork" => "in_child {} if round == 0",
     "beside_children" => "pids << fork { sleep }; pids.size > 3 && reap[pids.shift]" }.each do |name, forks|
@@ -731,20 +777,24 @@ class TestSeal < Minitest::Test
         pids.each(&reap)
         accounted if GC.stat(:seal_count) > 0
         verify
-        kept.each_with_index { |item, i| raise "lost" unless i.even? ? item.value == i : item == "string number \#{i}" }
+        kept.each_with_index do |item, i|
+          raise "lost \#{i}" unless i.even? ? item.value == i : item == "string number \#{i}"
+        end
         puts slots.last(#{rounds / 2}).sum / #{rounds / 2}
       RUBY
       sealed, open = [{}, OFF].map { |env| numbers(run_ruby(PARENT + script, env: env, timeout: 300)).first }
-      assert_operator sealed, :<=, open * 1.15, "slots"
+      assert_operator sealed, :<=, open * 1.15, "slots; without a seal #{open}"
     end
   end
 
-  # Its siblings share the inherited pages: a child opens what it has sealed itself.
-  def test_a_child_is_more_patient
+  # A child shares inherited pages with its siblings, and keeps them sealed for longer than its
+  # parent does. The pages that it has sealed itself it opens as a parent does.
+  def test_a_child_opens_inherited_pages_later_than_its_own
     out = run_ruby(PARENT + CHURN + <<~'RUBY', timeout: 300)
       kept = big(300_000)
       rounds = lambda do
-        # Twice the same ones: a fifth of the sealed objects lives on, more than a page's floor.
+        # The same objects are replaced twice, so that a fifth of the sealed ones lives on: more
+        # than the eighth that keeps a page sealed (COW_SEAL_SLOTS_PER_LIVE).
         2.times do
           random = Random.new(1)
           7.times { churn(kept, random: random) }
@@ -760,19 +810,19 @@ class TestSeal < Minitest::Test
       in_child do
         kept.concat(big(300_000))
         GC.start
-        in_child {} # seals what is this child's own
+        in_child {} # seals this child's own objects
         puts GC.stat(:sealed_slots)
         in_child(&rounds)
         rounds.call
       end
     RUBY
     numbers(out).each_slice(3) do |all, in_child, in_parent|
-      assert_operator in_child, :>=, all * 0.9
-      assert_operator in_parent, :<=, all * 0.7
+      assert_operator in_child, :>=, all * 0.9, "sealed slots where they were inherited, of #{all}"
+      assert_operator in_parent, :<=, all * 0.7, "sealed slots where they were not, of #{all}"
     end
   end
 
-  # Slots that nobody can use are none of the free ones.
+  # Closed slots, which nobody can use, do not count as free ones.
   def test_closed_slots_are_not_free
     run_ruby(PARENT + CHURN + <<~'RUBY', timeout: 300)
       kept = big
@@ -815,9 +865,11 @@ class TestSeal < Minitest::Test
     RUBY
   end
 
-  # Sealing gives the pages another order; a walk goes on by where they are. On 2222f26 the
-  # walks miss all that is left where the fork is, in each run.
-  { "" => {}, "_that_compacts" => { "RUBY_GC_FORK_COMPACT" => "1" }, "_that_blanks" => { "RUBY_GC_SWEEP" => "visit-all" } }.each do |name, env|
+  # Sealing gives the pages another order. A fork within a walk of the heap must not make the walk
+  # miss objects. On 2222f26 each walk missed all the objects that it had not seen before the fork.
+  { "" => {},
+    "_that_compacts" => { "RUBY_GC_FORK_COMPACT" => "1" },
+    "_with_sweep_visit_all" => { "RUBY_GC_SWEEP" => "visit-all" } }.each do |name, env|
     define_method(:"test_a_fork#{name}_in_a_walk_of_the_heap") do
       needs_compaction if name == "_that_compacts"
       run_ruby(PARENT + <<~'RUBY', ASSERTIONS ? 80_000 : 200_000, env: env, timeout: 300)
@@ -846,9 +898,15 @@ class TestSeal < Minitest::Test
           raise "missed #{missed} of #{kept.size}" if missed > 0
           exit!(true) if child
         end
-        # what dies meanwhile empties pages and opens sealed ones
+        # Objects that die during the walk empty some pages and open sealed ones.
         doomed = big(kept.size * 3 / 4)
-        walk[1, 1_000, 50_000, proc { more = big(kept.size / 2); doomed.pop(kept.size / 5); GC.start; kept.concat(more.grep(String)) }]
+        step = proc do
+          more = big(kept.size / 2)
+          doomed.pop(kept.size / 5)
+          GC.start
+          kept.concat(more.grep(String))
+        end
+        walk[1, 1_000, 50_000, step]
         in_child { walk[5, 500, proc { GC.start }] }
       RUBY
     end

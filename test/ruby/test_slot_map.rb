@@ -3,8 +3,8 @@
 
 require_relative "../helper"
 
-# Free slots are known by a bit of the collector's (gc/slot_map.h): nothing in the slot says so, and
-# what an object leaves there when it dies is no object to anybody.
+# A bit in the collector's metadata says whether a slot is free, and nothing in the slot does
+# (gc/slot_map.h). Nobody may take for an object what a dead one has left in its slot.
 class TestSlotMap < Minitest::Test
   include CowTest
 
@@ -15,11 +15,12 @@ class TestSlotMap < Minitest::Test
 
     def verify = GC.verify_internal_consistency
 
-    # KB that are in memory.
+    # The KB of this process that are in memory.
     def resident = File.read("/proc/self/status")[/^VmRSS:\s+(\d+)/, 1].to_i
 
-    # KB that the process grows by in the block. malloc may grow at times; what is lost is lost
-    # each time: so it is tried again until it is less than +bound+.
+    # The KB by which the process grows in the block. A leak shows in each run, but malloc's heap
+    # grows at times without one. So this runs the block until growth is below +bound+, 10 times at
+    # most.
     def growth(bound)
       grown = nil
       10.times do
@@ -33,12 +34,15 @@ class TestSlotMap < Minitest::Test
 
     class Witness; end
 
-    # Objects of all sizes of slots, +count+ of each.
+    # Objects in slots of all sizes, +count+ of each kind.
     def objects(count = 500)
-      Array.new(count) { |i| [Witness.new, i.to_s, "x" * 60, "x" * 130, "x" * 300, "x" * 600, [i, i, i], { i => i }, i.to_s.to_sym, 2**70 + i] }
+      Array.new(count) do |i|
+        [Witness.new, i.to_s, "x" * 60, "x" * 130, "x" * 300, "x" * 600,
+         [i, i, i], { i => i }, i.to_s.to_sym, 2**70 + i]
+      end
     end
 
-    # Leaves +count+ dead objects of each kind behind, in pages where others live.
+    # Lets +count+ objects of each kind die, and gives as many that live in the same pages.
     def leave(count = 500)
       made = objects(count * 2)
       made.each_with_index { |list, i| list.clear if i.even? }
@@ -50,18 +54,20 @@ class TestSlotMap < Minitest::Test
     run_ruby(CHECK + script, *args, **options)
   end
 
-  # A child in which a third of all objects has died shares their OS pages with its parent as
-  # before. (Were it all, the pages would be opened to what the child makes.)
+  # When a third of all objects has died in a child, it still shares their OS pages with its parent.
+  # (If all of them died, their pages would be opened, and the child would make objects there.)
   def test_objects_that_die_are_not_written
-    skip "assertions write what has died" if ASAN
-    skip "marks stand in the objects" if LOCATOR == "header"
-    skip "the kernel does not tell here who maps a page" unless File.readable?("/proc/self/pagemap")
+    skip "under AddressSanitizer the sweep visits dead objects" if ASAN
+    skip "mark bits are in the objects" if LOCATOR == "header"
+    skip "the kernel does not say who maps a page" unless File.readable?("/proc/self/pagemap")
 
     out = run_map(<<~'RUBY')
       long = "l" * 600
-      kept = Array.new(20_000) { |i| [i * 1e300 + 1e305, "s#{i}".dup, [i, i], { i => i }, Witness.new, Rational(i, 7), "#{i} #{long}"] }
+      kept = Array.new(20_000) do |i|
+        [i * 1e300 + 1e305, "s#{i}".dup, [i, i], { i => i }, Witness.new, Rational(i, 7), "#{i} #{long}"]
+      end
       Process.warmup
-      # Those between others of their kind; what they own outside their slots is malloc's.
+      # OS pages with several of these objects. What they own outside their slots is not among them.
       pages = os_pages(kept.flatten(1))
       in_child do
         puts pages.size
@@ -69,33 +75,38 @@ class TestSlotMap < Minitest::Test
         live = GC.stat(:heap_live_slots)
         kept.select!.with_index { |_, i| i % 3 > 0 }
         3.times { GC.start }
-        live - GC.stat(:heap_live_slots) > 40_000 or raise "#{live} live objects before, #{GC.stat(:heap_live_slots)} now"
+        now = GC.stat(:heap_live_slots)
+        live - now > 40_000 or raise "#{live} live objects before, #{now} now"
         puts count_pages(pages, ALONE)
       end
       kept.size
     RUBY
     pages, before, after = numbers(out)
-    assert_operator pages, :>, 1_000
-    # Call caches and the array that holds all are written by the program (5 pages; pristine: all).
-    assert_operator after - before, :<=, pages / 100, "of #{pages} OS pages, #{before} of them written already"
+    assert_operator pages, :>, 1_000, "OS pages with objects"
+    # The program itself writes call caches and the array that holds all (5 pages). Pristine writes
+    # all pages.
+    assert_operator after - before, :<=, pages / 100,
+                    "OS pages written in the child, of #{pages}; #{before} of them were before"
   end
 
-  # Nor are they read: a collection gets by without an OS page that is full of them.
+  # Objects that die are not read either: a full collection does without an OS page that is full of
+  # them and must not be accessed.
   def test_objects_that_die_are_not_read
     skip "assertions read objects" if ASSERTIONS
-    skip "AddressSanitizer must be told of each" if ASAN
-    skip "the object is read to find its bits" unless %w[arena binary linear].include?(LOCATOR)
+    skip "the sweep reports each dead object to AddressSanitizer" if ASAN
+    skip "objects are read to find their bits" unless %w[arena binary linear].include?(LOCATOR)
 
     run_map(<<~'RUBY')
       require "fiddle"
       require "objspace"
       float = 1e305
-      floats = Array.new(40_000) { float = float.next_float } # side by side: nothing else is made
+      floats = Array.new(40_000) { float = float.next_float } # side by side, as nothing else is made
       addresses = floats.map { |float| ObjectSpace.dump(float)[/0x(\h+)/, 1].to_i(16) }.sort
       size = GC::INTERNAL_CONSTANTS[:BASE_SLOT_SIZE]
       runs = addresses.slice_when { |a, b| b - a != size }.select { |run| run.size > 300 }
       page = runs[runs.size / 2][100] & -4096
-      protect = Fiddle::Function.new(Fiddle.dlopen(nil)["mprotect"], [Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T, Fiddle::TYPE_INT], Fiddle::TYPE_INT)
+      types = [Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T, Fiddle::TYPE_INT]
+      protect = Fiddle::Function.new(Fiddle.dlopen(nil)["mprotect"], types, Fiddle::TYPE_INT)
       addresses = runs = nil
       2.times { GC.start }
       live = GC.stat(:heap_live_slots)
@@ -103,14 +114,15 @@ class TestSlotMap < Minitest::Test
       check(:protected, protect.call(page, 4096, 0), 0)
       GC.start
       check(:open, protect.call(page, 4096, 3), 0)
-      live - GC.stat(:heap_live_slots) > 39_000 or raise "#{live} live objects before, #{GC.stat(:heap_live_slots)} now"
+      now = GC.stat(:heap_live_slots)
+      live - now > 39_000 or raise "#{live} live objects before, #{now} now"
       objects(5_000)
       verify
     RUBY
   end
 
-  # Objects that come to own memory after they are made: it is given back when they die. In
-  # a build with assertions the sweep says which it is that nobody has noted.
+  # An object may own memory only some time after it is made. The memory is freed when the object
+  # dies. In a build with assertions the sweep names an object whose cleanup bit nobody has set.
   def test_what_dies_gives_back_what_it_owned
     skip "AddressSanitizer keeps freed memory for a while" if ASAN
 
@@ -133,13 +145,19 @@ class TestSlotMap < Minitest::Test
         "substituted": -> { (+"xy").sub!("x") { bytes + "e" } },
         "encoded": -> { (+"\u3042" * 8).encode!("UTF-32BE") << bytes.encode("UTF-32BE") },
         "translated": -> { (+"aaa").tr!("a", "\u3042") << bytes },
-        "read": -> { IO.popen("true") { 1 } if false; File.open("/proc/self/maps") { |file| file.read(2_000, +"") } },
+        "read": lambda do
+          File.open("/proc/self/maps") { |file| file.read(2_000, +"") }
+        end,
         "shared": -> { a = bytes + "f"; b = a[1..]; b << "g"; [a, b] },
-        "constant and appended to": -> { [].inspect << bytes }, # its bytes are the program's
+        "constant and appended to": -> { [].inspect << bytes }, # its bytes are constants of the program
         "constant, replaced": -> { {}.inspect.replace(bytes + "h") },
         "constant, read into": -> { File.open("/proc/self/maps") { |file| file.read(2_000, [].to_s) } },
-        "constant, copied": -> { a = {}.inspect; b = a.dup; c = a[0..]; [b << bytes, a << bytes, c << bytes] },
-        "shared and written to": -> { a = bytes + "i"; b = a.dup; b.setbyte(0, 1); c = a[1..]; c.upcase!; [a, b, c] },
+        "constant, copied": lambda do
+          a = {}.inspect; b = a.dup; c = a[0..]; [b << bytes, a << bytes, c << bytes]
+        end,
+        "shared and written to": lambda do
+          a = bytes + "i"; b = a.dup; b.setbyte(0, 1); c = a[1..]; c.upcase!; [a, b, c]
+        end,
         "interned": -> { -("interned " + rand.to_s + bytes) },
         "short and interned": -> { -("i" + rand.to_s) },
         "symbol": -> { (bytes + rand.to_s).to_sym },
@@ -160,13 +178,23 @@ class TestSlotMap < Minitest::Test
         "hash copied": -> { pairs.merge(0 => 0).dup },
         "object": -> { Many.new(80) },
         "object copied": -> { Many.new(40).clone },
-        "object of too many shapes": -> { Object.new.tap { |object| 60.times { |i| object.instance_variable_set(:"@v#{rand(10_000)}", i) } } },
-        "string with variables": -> { Named.new("n").tap { |string| 30.times { |i| string.instance_variable_set(:"@v#{i}", i) } } },
-        "array with variables": -> { [1].tap { |list| 30.times { |i| list.instance_variable_set(:"@v#{i}", i) } }.clone },
+        "object of too many shapes": lambda do
+          Object.new.tap { |object| 60.times { |i| object.instance_variable_set(:"@v#{rand(10_000)}", i) } }
+        end,
+        "string with variables": lambda do
+          Named.new("n").tap { |string| 30.times { |i| string.instance_variable_set(:"@v#{i}", i) } }
+        end,
+        "array with variables": lambda do
+          [1].tap { |list| 30.times { |i| list.instance_variable_set(:"@v#{i}", i) } }.clone
+        end,
         "structure": -> { Long.new(*wide.first(70)) },
-        "structure with variables": -> { Two.new(1, 2).tap { |two| two.instance_variable_set(:@v, bytes) }.dup },
+        "structure with variables": lambda do
+          Two.new(1, 2).tap { |two| two.instance_variable_set(:@v, bytes) }.dup
+        end,
         "with an id": -> { "id".dup.object_id },
-        "finalized": -> { Object.new.tap { |object| ObjectSpace.define_finalizer(object, Kernel.method(:Integer)) } },
+        "finalized": lambda do
+          Object.new.tap { |object| ObjectSpace.define_finalizer(object, Kernel.method(:Integer)) }
+        end,
         "big integers": -> { 3**4_000 + 1 },
         "matched": -> { bytes.match(/(b)(b)(b)(b)/).to_a.join },
         "made by Marshal": -> { Marshal.load(Marshal.dump([bytes, wide, pairs])) },
@@ -187,12 +215,12 @@ class TestSlotMap < Minitest::Test
       verify
     RUBY
     out.lines.map(&:split).each do |name, grown|
-      # 4,000 of 500 bytes to 8 KB: 2 MB and more, if they were lost.
-      assert_operator Integer(grown), :<, 1_200, "KB: #{name}"
+      # 4,000 objects own 500 bytes to 8 KB each. A leak of them all would be 2 MB and more.
+      assert_operator Integer(grown), :<, 1_200, "KB lost: #{name}"
     end
   end
 
-  # Moved to another Ractor an object's words are copied, and with them whose the memory is.
+  # Moving an object to another Ractor copies its words. The copy then owns the memory.
   def test_what_was_moved_to_a_ractor_gives_back_what_it_owned
     skip "AddressSanitizer keeps freed memory for a while" if ASAN
 
@@ -212,7 +240,7 @@ class TestSlotMap < Minitest::Test
       3.times { round.call }
       puts growth(50_000) { 3.times { round.call } }
     RUBY
-    assert_operator numbers(out).first, :<, 50_000, "KB, of 162,000 that were moved"
+    assert_operator numbers(out).first, :<, 50_000, "KB by which the process grew; 162,000 were moved"
   end
 
   def test_dead_objects_are_not_walked
@@ -223,16 +251,18 @@ class TestSlotMap < Minitest::Test
       check(:each_object, ObjectSpace.each_object(Witness).count, 500)
       check(:none, ObjectSpace.each_object(Witness).to_a.map(&:class).uniq, [Witness])
       check(:size, ObjectSpace.count_objects_size.values.all? { |size| size >= 0 }, true)
-      ObjectSpace.dump_all(output: :file).tap(&:rewind).each_line { |line| line.include?('"type":') or raise line }
+      ObjectSpace.dump_all(output: :file).tap(&:rewind).each_line do |line|
+        line.include?('"type":') or raise "no type in #{line}"
+      end
       ObjectSpace.memsize_of_all
       kept.size
     RUBY
   end
 
-  # An extension that walks the heap by the public function, and looks at headers. It is given
-  # ranges of slots, and what dies meanwhile must not look alive.
+  # An extension walks the heap by rb_objspace_each_objects and reads the headers of the slots that
+  # it gets. An object that dies during the walk must not look alive.
   def test_an_extension_that_walks_the_heap
-    skip "AddressSanitizer lets nobody read a free slot, as with pristine" if ASAN
+    skip "under AddressSanitizer nobody may read a free slot, with pristine as well" if ASAN
 
     run_map(<<~'RUBY')
       require "fiddle"
@@ -240,7 +270,8 @@ class TestSlotMap < Minitest::Test
       GC.start
       live = GC.stat(:heap_live_slots)
       seen = pages = 0
-      walk = Fiddle::Closure::BlockCaller.new(Fiddle::TYPE_INT, [Fiddle::TYPE_UINTPTR_T, Fiddle::TYPE_UINTPTR_T, Fiddle::TYPE_SIZE_T, Fiddle::TYPE_VOIDP]) do |from, to, size, _|
+      types = [Fiddle::TYPE_UINTPTR_T, Fiddle::TYPE_UINTPTR_T, Fiddle::TYPE_SIZE_T, Fiddle::TYPE_VOIDP]
+      walk = Fiddle::Closure::BlockCaller.new(Fiddle::TYPE_INT, types) do |from, to, size, _|
         pages += 1
         if pages % 20 == 0
           kept.pop(10)
@@ -253,15 +284,16 @@ class TestSlotMap < Minitest::Test
         end
         0
       end
-      Fiddle::Function.new(Fiddle.dlopen(nil)["rb_objspace_each_objects"], [Fiddle::TYPE_VOIDP, Fiddle::TYPE_VOIDP], Fiddle::TYPE_VOID).call(walk, 0)
-      pages > 50 or raise pages.to_s
-      # It makes objects itself while it walks, and lets some die.
+      Fiddle::Function.new(Fiddle.dlopen(nil)["rb_objspace_each_objects"],
+                           [Fiddle::TYPE_VOIDP, Fiddle::TYPE_VOIDP], Fiddle::TYPE_VOID).call(walk, 0)
+      pages > 50 or raise "#{pages} ranges of slots, expected more than 50"
+      # During the walk the callback makes objects and lets others die.
       (live * 0.7..live * 1.6) === seen or raise "#{live} lived, #{seen} were seen"
       verify
     RUBY
   end
 
-  # Addresses of dead objects in registers and on the stack keep nothing alive.
+  # Addresses of dead objects in registers and on the stack do no harm in a collection.
   def test_an_extension_that_keeps_addresses_of_dead_objects
     run_map(<<~'RUBY')
       require "fiddle"
@@ -280,7 +312,7 @@ class TestSlotMap < Minitest::Test
     RUBY
   end
 
-  # Every slot counts once.
+  # Every slot is counted once.
   def test_counts
     run_map(<<~'RUBY')
       kept = leave
@@ -290,22 +322,22 @@ class TestSlotMap < Minitest::Test
         check(:sum, counts.sum { |key, count| key == :TOTAL ? 0 : count }, counts[:TOTAL])
         check(:total, counts[:TOTAL], GC.stat(:heap_available_slots))
         live = counts[:TOTAL] - counts[:FREE]
-        (live - GC.stat(:heap_live_slots)).abs < 100 or raise "#{live}, #{GC.stat}"
+        (live - GC.stat(:heap_live_slots)).abs < 100 or raise "#{live} live by count_objects; #{GC.stat}"
         free = GC.stat(:heap_free_slots)
-        (counts[:FREE] - free).abs < 100 or raise "#{counts}, #{free}"
+        (counts[:FREE] - free).abs < 100 or raise "#{free} free slots by GC.stat; #{counts}"
       end
       kept.size
     RUBY
   end
 
-  # What dies while others walk the heap is no object to them any more, as before.
+  # A walk of the heap does not give an object that has died since it began, as with pristine.
   def test_collections_while_the_heap_is_walked
     run_map(<<~'RUBY')
       kept = leave(2_000)
       seen = 0
       ObjectSpace.each_object do |object|
         seen += 1
-        object.class # of a dead one it is anything
+        object.class # must not crash
         next unless seen % 5_000 == 0
         kept.pop(100)
         GC.start(full_mark: seen % 10_000 == 0)
@@ -313,7 +345,7 @@ class TestSlotMap < Minitest::Test
       end
       verify
       ObjectSpace.each_object(Witness) { |witness| GC.start if rand(100) == 0; witness.instance_variables }
-      # and one that is left in the middle
+      # Walks that end before they have seen all objects.
       ObjectSpace.each_object { |object| break }
       begin
         ObjectSpace.each_object { |object| raise "left" }
@@ -358,7 +390,7 @@ class TestSlotMap < Minitest::Test
       ended.size > 900 or raise "#{ended.size} of 1,000 have ended"
       check(:once, ended.uniq.size, ended.size)
       check(:known, ended - ids, [])
-      map.size < 100 or raise map.size.to_s
+      map.size < 100 or raise "#{map.size} entries are left in the WeakMap, expected less than 100"
       verify
       objects(2_000)
       verify
@@ -411,7 +443,7 @@ class TestSlotMap < Minitest::Test
     RUBY
   end
 
-  # Each takes runs of its own; what is left of them is free again when it has ended.
+  # Each Ractor claims slots. Those that it has not used are free again when it has ended.
   def test_ractors
     run_map(<<~'RUBY', options: ["-W0"])
       ractors = Array.new(4) do |n|
@@ -427,7 +459,7 @@ class TestSlotMap < Minitest::Test
       verify
       counts = ObjectSpace.count_objects
       free = GC.stat(:heap_free_slots)
-      (counts[:FREE] - free).abs < 500 or raise "#{counts}, #{free}"
+      (counts[:FREE] - free).abs < 500 or raise "#{free} free slots by GC.stat; #{counts}"
     RUBY
   end
 
@@ -445,14 +477,26 @@ class TestSlotMap < Minitest::Test
         -> { kept.delete_at(random.rand(kept.size + 1)) },
         -> { kept.shuffle!(random: random).pop(kept.size / 2) },
         -> { kept.sample(random: random)&.each { |list| list.delete_at(random.rand(10)) } },
-        -> { kept.sample(random: random)&.each { |list| list[1].instance_variable_set(:@kept, random.rand(9).to_s) if list[1].is_a?(String) } },
+        lambda do
+          kept.sample(random: random)&.each do |list|
+            list[1].instance_variable_set(:@kept, random.rand(9).to_s) if list[1].is_a?(String)
+          end
+        end,
         -> { kept.sample(random: random)&.each { |list| list << list[1].to_s[0, 20] * 40 } },
         -> { GC.start(full_mark: random.rand(2) == 0, immediate_sweep: random.rand(2) == 0) },
         -> { GC.respond_to?(:compact) && random.rand(4) == 0 && GC.compact },
         -> { GC.auto_compact = random.rand(2) == 0 if GC.respond_to?(:compact) },
-        -> { ObjectSpace.each_object(Array) { |list| random.rand(2_000) == 0 && kept << [[list.size.to_s, "of a walk"]] } },
+        lambda do
+          ObjectSpace.each_object(Array) do |list|
+            random.rand(2_000) == 0 && kept << [[list.size.to_s, "of a walk"]]
+          end
+        end,
         -> { ObjectSpace.count_objects },
-        -> { kept.sample(random: random)&.each { |list| ObjectSpace.define_finalizer(list[0], proc { random.rand(3) }) if list[0].is_a?(Witness) } },
+        lambda do
+          kept.sample(random: random)&.each do |list|
+            ObjectSpace.define_finalizer(list[0], proc { random.rand(3) }) if list[0].is_a?(Witness)
+          end
+        end,
         -> { GC.stress = true; objects(1); GC.stress = false },
         -> { in_child { 5.times { steps[random.rand(14)].call }; verify } },
         -> { verify },

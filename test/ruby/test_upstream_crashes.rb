@@ -3,21 +3,25 @@
 
 require_relative "../helper"
 
-# What upstream mended after 3.4.5 without calling it a hole: crashes, hangs and wrong results of
-# the core (doc/upstream-fixes.md). On pristine each failed in 3 of 3 runs, but where a comment says
-# otherwise. Most have a callback that changes what the method works on: memory that was given back
-# is overwritten, and large blocks are unmapped, by libc_malloc_debug, where it is there.
+# Crashes, hangs and wrong results of the core that upstream has fixed since 3.4.5 and that are no
+# vulnerabilities (doc/upstream-fixes.md). On pristine CRuby each test failed in 3 of 3 runs, unless a comment
+# says otherwise. In most of them a callback changes the object that the method works on. Where
+# libc_malloc_debug is installed it overwrites freed memory, so that the method reads garbage; large blocks
+# are unmapped when they are freed.
 class TestUpstreamCrashes < Minitest::Test
   include CowTest
 
   MALLOC_DEBUG = Dir["/{lib,usr/lib}{,64}/{,*/}libc_malloc_debug.so.0"].first
-  CHECKED = !ASAN && MALLOC_DEBUG ? { "LD_PRELOAD" => MALLOC_DEBUG, "MALLOC_CHECK_" => "3", "MALLOC_PERTURB_" => "165" } : {}
+  CHECKS = { "LD_PRELOAD" => MALLOC_DEBUG, "MALLOC_CHECK_" => "3", "MALLOC_PERTURB_" => "165" }.freeze
+  CHECKED = !ASAN && MALLOC_DEBUG ? CHECKS : {}
 
-  # Ruby source for scripts: same(expected, got); with(:to_int) { } is an object whose to_int runs
-  # the block; must_raise(error) { }.
+  # Ruby source for scripts. same(expected, got) raises unless the two are equal; with(:to_int) { } makes an
+  # object whose to_int runs the block; must_raise(error) { } raises unless the block raises +error+.
   TOOLS = <<~'RUBY'
     def same(expected, got)
-      raise "#{got.inspect[0, 200]}, not #{expected.inspect[0, 200]}" unless expected == got
+      return if expected == got
+
+      raise "expected #{expected.inspect[0, 200]}, found #{got.inspect[0, 200]}"
     end
 
     def with(*names, &block)
@@ -29,7 +33,7 @@ class TestUpstreamCrashes < Minitest::Test
     rescue error
       nil
     else
-      raise "taken: #{result.inspect[0, 80]}"
+      raise "expected #{error}, found the result #{result.inspect[0, 80]}"
     end
   RUBY
 
@@ -38,7 +42,7 @@ class TestUpstreamCrashes < Minitest::Test
   end
 
   def needs_malloc_checks
-    skip "neither AddressSanitizer nor libc_malloc_debug here" unless ASAN || MALLOC_DEBUG
+    skip "neither AddressSanitizer nor libc_malloc_debug is there" unless ASAN || MALLOC_DEBUG
   end
 
   # Bug #22318
@@ -59,7 +63,7 @@ class TestUpstreamCrashes < Minitest::Test
   end
 
   # Bug #22319
-  def test_zip_with_what_empties_the_array
+  def test_zip_with_an_argument_that_empties_the_array
     run_tried(<<~'RUBY')
       array = (1..100_000).to_a
       same [], array.zip(with(:to_ary) { array.clear; [1, 2, 3] })
@@ -178,7 +182,10 @@ class TestUpstreamCrashes < Minitest::Test
     run_tried(<<~'RUBY')
       separator = "x" * 1_000_000
       lines = []
-      "a#{separator}b#{separator}c".each_line(separator, chomp: true) { |line| lines << line; separator.clear }
+      "a#{separator}b#{separator}c".each_line(separator, chomp: true) do |line|
+        lines << line
+        separator.clear
+      end
       same %w[a b c], lines
     RUBY
   end
@@ -220,7 +227,7 @@ class TestUpstreamCrashes < Minitest::Test
   # Bug #22086 and pull request 18368
   def test_marshal_of_a_source_that_gives_more_than_asked
     run_tried(<<~'RUBY')
-      # The first bytes come one by one; what read gives is cut as told, with the rest at once.
+      # getbyte gives the first four bytes. read gives pieces of the lengths +sizes+, then all the rest.
       class Source
         def initialize(data, *sizes) = (@first, @data, @sizes = data[0, 4], data[4..], sizes)
         def getbyte = @first.slice!(0)&.ord
@@ -260,7 +267,7 @@ class TestUpstreamCrashes < Minitest::Test
         same 105 + (name == :store ? 1 : 0), hash.size
         keys.each { |key| same true, hash[key] }
       end
-      # The entry that is found is deleted, and another comes in its place.
+      # eql? deletes the entry that is compared and adds another one in its place.
       hash, keys = made(3)
       sought = Key.new
       twin = keys[2]
@@ -322,11 +329,12 @@ class TestUpstreamCrashes < Minitest::Test
     RUBY
   end
 
-  # Bug #22181. The number of the label must meet the code of the instruction.
+  # Bug #22181. It happens if the number of a label equals the code of the branch instruction.
   def test_branch_before_a_label_with_the_number_of_an_instruction
     run_tried(<<~'RUBY')
-      ["(a || b) in ^(Integer('1') rescue 2)", "(a && b) in ^(Integer('1') rescue 2)", "(a&.b) in ^(Integer('1') rescue 2)"].each do |test|
-        # Each line before it takes a label.
+      ["(a || b) in ^(Integer('1') rescue 2)", "(a && b) in ^(Integer('1') rescue 2)",
+       "(a&.b) in ^(Integer('1') rescue 2)"].each do |test|
+        # Each line before the test takes one number of a label.
         (40..100).each { |lines| eval("->(a, b) do\n#{"x = a && b\n" * lines}#{test}\nend") }
       end
     RUBY
@@ -361,17 +369,21 @@ class TestUpstreamCrashes < Minitest::Test
   end
 
   # Prism's issue 3740
-  def test_block_with_an_implicit_parameter_in_what_is_no_assignment
+  def test_syntax_error_in_a_block_with_an_implicit_parameter
     run_tried(<<~'RUBY')
-      ["a{|1|.=it}", "a{|1|.=[1, it]}", "a{.=_1}", "a{|x|.=_1 + _2}"].each { |code| must_raise(SyntaxError) { eval(code) } }
+      ["a{|1|.=it}", "a{|1|.=[1, it]}", "a{.=_1}", "a{|x|.=_1 + _2}"].each do |code|
+        must_raise(SyntaxError) { eval(code) }
+      end
       same 4, eval("[1].sum { it + 3 }")
     RUBY
   end
 
   # Prism's issues 3497 and 3751
-  def test_strings_beside_what_is_no_string
+  def test_syntax_error_at_a_string_beside_a_command_or_a_symbol
     run_tried(<<~'RUBY')
-      ["<<`EOC` \"bar\"\necho foo\nEOC\n", "case    in el\"\"Q !\"\"\"\#{in el\"\":Q"].each { |code| must_raise(SyntaxError) { eval(code) } }
+      ["<<`EOC` \"bar\"\necho foo\nEOC\n", "case    in el\"\"Q !\"\"\"\#{in el\"\":Q"].each do |code|
+        must_raise(SyntaxError) { eval(code) }
+      end
       same "a1b", eval("<<A \"1b\"\na\nA\n").delete("\n")
     RUBY
   end
@@ -379,14 +391,16 @@ class TestUpstreamCrashes < Minitest::Test
   # Bug #21460
   def test_call_in_a_pattern
     run_tried(<<~'RUBY')
-      ["1 => -1**2", "case 1\nin -1**2\nend", "1 in [-1**2]"].each { |code| must_raise(SyntaxError) { eval(code) } }
+      ["1 => -1**2", "case 1\nin -1**2\nend", "1 in [-1**2]"].each do |code|
+        must_raise(SyntaxError) { eval(code) }
+      end
       same true, eval("-1 in -1")
       same true, eval("1 in -1..2")
     RUBY
   end
 
   # Pull request 18841
-  def test_settings_of_tcp_socket_that_are_no_hashes
+  def test_tcp_socket_with_test_settings_that_are_no_hashes
     run_tried(<<~'RUBY')
       require "socket"
       server = TCPServer.new("localhost", 0)
@@ -398,14 +412,16 @@ class TestUpstreamCrashes < Minitest::Test
     RUBY
   end
 
-  # No number of upstream's is known to us.
+  # We know of no ticket of upstream.
   def test_io_buffer_that_a_block_resizes
     needs_malloc_checks
     run_tried(<<~'RUBY')
       %i[each each_byte].each do |name|
         buffer = IO::Buffer.new(4 << 20)
         count = 0
-        must_raise(ArgumentError) { buffer.public_send(name, *(:U8 if name == :each)) { count += 1; buffer.resize(64) } }
+        must_raise(ArgumentError) do
+          buffer.public_send(name, *(:U8 if name == :each)) { count += 1; buffer.resize(64) }
+        end
         same 64, count
         buffer = IO::Buffer.new(4 << 20)
         must_raise(StandardError) { buffer.public_send(name, *(:U8 if name == :each)) { buffer.free } }
@@ -413,7 +429,7 @@ class TestUpstreamCrashes < Minitest::Test
     RUBY
   end
 
-  # No number of upstream's is known to us.
+  # We know of no ticket of upstream.
   def test_encode_of_a_string_that_its_fallback_empties
     needs_malloc_checks
     run_tried(<<~'RUBY')
@@ -443,8 +459,9 @@ class TestUpstreamCrashes < Minitest::Test
         got
       end
       values = Plain.new.values
-      [-> { { a: 1, b: "c" * 200, c: [1] } }, -> { Array.new(40) { |i| "s#{i}" } }, -> { [1, [2, [3, "x" * 50]]] },
-       -> { "embedded" * 10 }, -> { Many.new(1, "2" * 100, [3], 4, 5, { 6 => 7 }) }, -> { Array.new(30) { |i| [i.to_s, i] }.to_h },
+      [-> { { a: 1, b: "c" * 200, c: [1] } }, -> { Array.new(40) { |i| "s#{i}" } },
+       -> { [1, [2, [3, "x" * 50]]] }, -> { "embedded" * 10 },
+       -> { Many.new(1, "2" * 100, [3], 4, 5, { 6 => 7 }) }, -> { Array.new(30) { |i| [i.to_s, i] }.to_h },
        -> { (1..100).to_a[3, 90] }, -> { ("x" * 1000)[10..] }].each do |make|
         20.times { same make[], there_and_back[make[]] }
       end
@@ -460,8 +477,8 @@ class TestUpstreamCrashes < Minitest::Test
     RUBY
   end
 
-  # Bug #21832. Both compilers make the same of it; wrong arguments for the first, and a
-  # segmentation fault for the others.
+  # Bug #21832. On pristine CRuby the first method got wrong arguments, and the others crashed with a
+  # segmentation fault. The results that are expected are those of --parser=parse.y.
   def test_bug_21832_splat_before_forwarded_arguments
     script = <<~'RUBY'
       def all(*list, **names, &block) = [list, names, block&.call]
@@ -475,7 +492,8 @@ class TestUpstreamCrashes < Minitest::Test
       3.times do
         p after_a_splat([1, 2], 3, k: 4) { 5 }, after_a_splat([1, 2])
         p after_a_splat_and_more([7], 8, 9, q: 1), after_a_splat_and_more([7])
-        p after_two_splats([1], [2, 3], 4, k: 5), around(4, z: 1), around { 2 }, twice(5), Over.new.call(1, x: 2)
+        p after_two_splats([1], [2, 3], 4, k: 5), around(4, z: 1), around { 2 }, twice(5)
+        p Over.new.call(1, x: 2)
       end
     RUBY
     expected = <<~'OUT' * 3

@@ -3,8 +3,8 @@
 
 require_relative "../helper"
 
-# What YJIT of CRuby 3.4.5 did wrong and upstream mended later. A test each; on pristine each
-# failed in 3 of 3 runs, or as often as it says.
+# One test for each fault of CRuby 3.4.5's YJIT that upstream has fixed since (doc/upstream-fixes.md). On
+# pristine CRuby each test failed in 3 of 3 runs, or as often as the comment above it says.
 class TestUpstreamYJIT < Minitest::Test
   include CowTest
 
@@ -15,8 +15,8 @@ class TestUpstreamYJIT < Minitest::Test
     run_ruby(script, options: YJIT + options)
   end
 
-  # The environment of a method that is compiled already escapes in a call, and a local is
-  # written after it.
+  # The environment of a method escapes in a call, after the method was compiled, and the method then writes a
+  # local variable.
   def test_bug_21772_type_of_a_local_after_its_environment_escaped
     run_yjit(<<~'RUBY')
       def harmless = 0
@@ -29,9 +29,9 @@ class TestUpstreamYJIT < Minitest::Test
 
       def with_string = same?("string")
 
-      raise "string" if with_string
+      raise "true for a String" if with_string
       alias harmless binding
-      raise "symbol" unless same?(:symbol)
+      raise "false for a Symbol" unless same?(:symbol)
     RUBY
   end
 
@@ -52,7 +52,7 @@ class TestUpstreamYJIT < Minitest::Test
     OUT
   end
 
-  # 5 of 5 runs.
+  # It failed in 5 of 5 runs.
   def test_string_dup_leaves_no_empty_slot_to_the_collector
     run_yjit(<<~'RUBY')
       GC.stress = true
@@ -81,19 +81,19 @@ class TestUpstreamYJIT < Minitest::Test
 
       class Later; end
 
-      2.times { raise "missing" unless first_of(Missing.new) == :first }
+      2.times { raise "method_missing was not called" unless first_of(Missing.new) == :first }
 
       later = Later.new
-      2.times { raise "none" unless first_of(later) == later }
+      2.times { raise "an object without to_ary was taken apart" unless first_of(later) == later }
       class Later
         def method_missing(name, *) = name == :to_ary ? [:later] : super
       end
-      2.times { raise "later" unless first_of(Later.new) == :later }
+      2.times { raise "the later method_missing was not called" unless first_of(Later.new) == :later }
     RUBY
   end
 
-  # The assignment is left out by the compiler of instructions, and what remains has the shape
-  # of a method that returns its argument.
+  # CRuby's compiler leaves the assignment out, and the instructions that remain are those of a method that
+  # returns its argument.
   def test_method_that_returns_a_local_without_a_value
     run_yjit(<<~'RUBY')
       def nothing(_)
@@ -106,11 +106,11 @@ class TestUpstreamYJIT < Minitest::Test
       def second(_, argument) = argument
       def call = [nothing(1), second(1, 2)]
 
-      3.times { raise unless call == [nil, 2] }
+      3.times { raise "expected [nil, 2], found #{call}" unless call == [nil, 2] }
     RUBY
   end
 
-  # 5 of 5 runs.
+  # It failed in 5 of 5 runs.
   def test_bug_21266_block_argument_is_seen_by_the_collector
     run_yjit(<<~'RUBY', "--yjit-stats=quiet")
       def rest(_, _, _, _, *rest) = yield(rest)
@@ -125,7 +125,7 @@ class TestUpstreamYJIT < Minitest::Test
     RUBY
   end
 
-  # By the writer, and by send, where more stands on the stack.
+  # The writer is called directly, and by send while the stack holds more values.
   def test_error_of_a_frozen_struct_is_rescued_where_it_is_raised
     run_yjit(<<~'RUBY')
       Pair = Struct.new(:left, :right)
@@ -150,14 +150,15 @@ class TestUpstreamYJIT < Minitest::Test
       end
 
       pair = Pair.new(1, 1)
-      3.times { raise "written" unless [write(pair), send_write(pair)] == [1, [1, 2]] }
+      3.times { raise "wrong results" unless [write(pair), send_write(pair)] == [1, [1, 2]] }
       pair.freeze
-      3.times { raise "lines" unless [write(pair), send_write(pair)] == [6, 16] }
-      raise "changed" unless pair == Pair.new(1, 2)
+      3.times { raise "wrong lines of the error" unless [write(pair), send_write(pair)] == [6, 16] }
+      raise "the frozen struct has changed" unless pair == Pair.new(1, 2)
     RUBY
   end
 
-  # A break goes on in a frame that is older than YJIT, and so is the proc that has its locals.
+  # The method's frame, and a proc that holds its local variables, existed before YJIT was enabled. The break
+  # returns to that frame.
   def test_bug_21941_frame_that_is_older_than_yjit
     skip "no YJIT in this build" unless defined?(RubyVM::YJIT)
     run_ruby(<<~'RUBY', options: %w[--disable-all -W0 --yjit-disable --yjit-call-threshold=2])
@@ -171,22 +172,22 @@ class TestUpstreamYJIT < Minitest::Test
           raise "#{broken.inspect} after #{i}" unless broken == following
           i = following
         end
-        raise "proc" unless locals.binding.local_variable_get(:i) == 6
+        raise "the proc has an old value of i" unless locals.binding.local_variable_get(:i) == 6
       end
 
       count
     RUBY
   end
 
-  def test_bug_22074_more_locals_than_a_byte_counts
+  def test_bug_22074_more_locals_than_a_byte_can_count
     run_yjit(<<~'RUBY')
       lines = Array.new(128) { |i| "number#{i} = 1\nobject#{i} = Object.new\n" }.join
       eval("def many\ntotal = 0\n#{lines}total += 1\ntotal\nend")
-      3.times { raise unless many == 1 }
+      3.times { raise "expected 1, found #{many}" unless many == 1 }
     RUBY
   end
 
-  # The locals are nil, the arguments that were taken for them are not.
+  # The local variables are nil. Pristine CRuby took the types of the arguments for theirs.
   def test_locals_of_a_method_that_forwards
     run_yjit(<<~'RUBY')
       def forwards(...)
@@ -197,12 +198,12 @@ class TestUpstreamYJIT < Minitest::Test
 
       def call = forwards(1, "two", 3)
 
-      3.times { raise unless call == [true, "", true] }
+      3.times { raise "expected [true, \"\", true], found #{call}" unless call == [true, "", true] }
     RUBY
   end
 
-  # The second caller returns to code that was invalidated while it was away, and goes on in the
-  # interpreter. (Compiled code there is code that a dead block leads to.)
+  # The second caller returns to code that was invalidated during the call, and goes on in the interpreter.
+  # Code that is compiled then can only be reached from an invalidated block.
   def test_no_code_is_compiled_for_an_invalidated_block
     out = run_yjit(<<~'RUBY')
       def compiled = RubyVM::YJIT.runtime_stats[:compiled_block_count]
@@ -230,7 +231,7 @@ class TestUpstreamYJIT < Minitest::Test
     assert_equal "0\n", out
   end
 
-  # Kernel's methods have another place when the prelude has run.
+  # A prelude that prepends a module to Kernel moves Kernel's methods to another class.
   def test_prelude_that_prepends_to_kernel
     skip "no YJIT in this build" unless defined?(RubyVM::YJIT)
     require "tempfile"

@@ -3,9 +3,9 @@
 
 require_relative "../helper"
 
-# Process.warmup prepares a heap that children share: nothing may be left for
-# the first collection of a child to tidy up, and the heap may grow by what its
-# survivors call for, not by what the boot once needed.
+# Process.warmup prepares a heap for children that share it. It must leave nothing that the first
+# collection of a child would free. By how much the heap may grow follows from the objects that
+# survive, and not from what the boot once needed.
 class TestWarmup < Minitest::Test
   include CowTest
 
@@ -13,13 +13,17 @@ class TestWarmup < Minitest::Test
     needs_compaction
   end
 
-  # A boot that ends and leaves symbols behind, spread over the whole heap: they
-  # die in one collection, their names only in the next.
+  # Ruby source for scripts. boot leaves symbols that nothing refers to in all parts of the heap. In
+  # an ordinary collection they die, and their names only in the next one. freed gives how many
+  # objects a collection frees.
   BOOT = <<~'RUBY'
     SYMBOLS = 20_000
     def boot
       symbols = []
-      kept = Array.new(SYMBOLS * 10) { |i| symbols << "symbol of the boot #{i}".to_sym if i % 10 == 0; "kept #{i}" }
+      kept = Array.new(SYMBOLS * 10) do |i|
+        symbols << "symbol of the boot #{i}".to_sym if i % 10 == 0
+        "kept #{i}"
+      end
       symbols.clear
       kept.each_slice(100).to_a # a flat array of all would fill the mark stack
     end
@@ -56,7 +60,7 @@ class TestWarmup < Minitest::Test
       kept.size
     RUBY
     dirt, heap = out.split.map(&:to_i)
-    assert_operator dirt, :<, heap / 8, "KB that a child's first collection copied, of #{heap} KB"
+    assert_operator dirt, :<, heap / 8, "KB that a child's first collection copied, of #{heap}"
   end
 
   def test_leaves_no_forwarding_address
@@ -66,10 +70,10 @@ class TestWarmup < Minitest::Test
       Process.warmup
       puts ObjectSpace.count_objects.fetch(:T_MOVED, 0)
     RUBY
-    assert_equal 0, out.to_i
+    assert_equal 0, out.to_i, "slots that hold only the new address of a moved object"
   end
 
-  # A second round that finds nothing would be time lost at every boot.
+  # A second collection that frees nothing would be lost time at every boot.
   def test_collects_once_where_nothing_died
     out = run_ruby(<<~'RUBY')
       4.times { GC.start }
@@ -77,7 +81,7 @@ class TestWarmup < Minitest::Test
       Process.warmup
       puts GC.stat(:major_gc_count) - before[:major_gc_count]
     RUBY
-    assert_equal 1, out.to_i
+    assert_equal 1, out.to_i, "full collections"
   end
 
   def test_ends_where_every_collection_leaves_garbage
@@ -94,9 +98,10 @@ class TestWarmup < Minitest::Test
       $stdout.flush
       exit!(0)
     RUBY
-    assert_includes 1..8, out.to_i
+    assert_includes 1..8, out.to_i, "full collections"
   end
 
+  # Ruby source for scripts. allowance prints by how many slots the heap may grow, and how many it has.
   ALLOWANCE = ALL_SLOTS + <<~'RUBY'
     def allowance
       puts [GC.stat(:heap_allocatable_slots), all_slots].join(" ")
@@ -111,11 +116,11 @@ class TestWarmup < Minitest::Test
       allowance
     RUBY
     allowed, available = out.split.map(&:to_i)
-    assert_operator available, :<, 500_000, "slots that survived the warmup"
-    assert_operator allowed, :<=, available
+    assert_operator available, :<, 500_000, "slots after the warmup"
+    assert_operator allowed, :<=, available, "slots by which the heap may grow"
   end
 
-  # The same slots survive, however much the boot threw away.
+  # The same objects survive, however many others the boot has made.
   def test_allowance_depends_on_what_survived
     lean, rich = [0, 1_500_000].map do |waste|
       run_ruby(ALLOWANCE + <<~'RUBY', waste).split.first.to_i
@@ -127,7 +132,7 @@ class TestWarmup < Minitest::Test
         kept.size
       RUBY
     end
-    assert_operator rich, :<, lean + 100_000
+    assert_operator rich, :<, lean + 100_000, "slots by which the heap may grow after a wasteful boot"
   end
 
   def test_allowance_lets_a_full_heap_grow
@@ -138,7 +143,7 @@ class TestWarmup < Minitest::Test
       kept.size
     RUBY
     allowed, available = out.split.map(&:to_i)
-    assert_operator allowed, :>, available / 5
+    assert_operator allowed, :>, available / 5, "slots by which the heap may grow, of #{available}"
   end
 
   def test_allowance_follows_the_ratios
@@ -152,11 +157,11 @@ class TestWarmup < Minitest::Test
         kept.size
       RUBY
     end
-    assert_operator small[0], :<, small[1] / 8
-    assert_operator big[0], :>, big[1] / 2
+    assert_operator small[0], :<, small[1] / 8, "slots by which the heap may grow, with low ratios"
+    assert_operator big[0], :>, big[1] / 2, "slots by which the heap may grow, with high ratios"
   end
 
-  # What must hold of a heap after a warmup, in any process.
+  # Ruby source for scripts that look whether a heap is sound after a warmup, in any process.
   SOUND = BOOT + IN_CHILD + <<~'RUBY'
     class Node
       attr_reader :name, :next_one, :extra
@@ -186,9 +191,12 @@ class TestWarmup < Minitest::Test
       end
       nodes.each_with_index do |node, i|
         raise "node #{i} is #{node.name}" unless node.name == "node #{i}"
-        raise "node #{i} lost #{node.extra}" unless node.extra == [node.name, { node.name => node.next_one&.name }]
+        extra = [node.name, { node.name => node.next_one&.name }]
+        raise "node #{i} has #{node.extra} in place of #{extra}" unless node.extra == extra
       end
-      found = ObjectSpace.each_object(Node) { |node| raise "odd node" unless node.name.start_with?("node ") }
+      found = ObjectSpace.each_object(Node) do |node|
+        raise "a node is #{node.name}" unless node.name.start_with?("node ")
+      end
       raise "#{found} nodes of #{nodes.size}" unless found == nodes.size
       GC.start
       GC.verify_internal_consistency
@@ -247,8 +255,8 @@ class TestWarmup < Minitest::Test
     RUBY
   end
 
-  # A collection that compacts where all pages are sealed has nothing to sweep, and ends
-  # nevertheless. In the build with assertions 9ca8644 aborts in each of 6 runs.
+  # A compacting collection must also come to its end where all pages are sealed, so that it has
+  # nothing to sweep. 9ca8644, built with assertions, aborted here in each of 6 runs.
   def test_compacting_where_all_is_sealed
     run_ruby(IN_CHILD + <<~'RUBY', timeout: 300)
       kept = Array.new(70_000) { |i| [i] }
@@ -262,7 +270,7 @@ class TestWarmup < Minitest::Test
       end
       in_child { collect.call; in_child(&collect) }
       collect.call
-      raise "lost" unless kept.each_with_index.all? { |(value), i| value == i }
+      raise "an array has lost its value" unless kept.each_with_index.all? { |(value), i| value == i }
     RUBY
   end
 
@@ -274,7 +282,7 @@ class TestWarmup < Minitest::Test
       GC.disable
       boot
       Process.warmup
-      raise "the collector is on" unless GC.disable
+      raise "Process.warmup has switched the collector on" unless GC.disable
       GC.enable
       sound(nodes)
     RUBY
@@ -291,9 +299,9 @@ class TestWarmup < Minitest::Test
       ids = nodes.map(&:object_id)
       2_000.times { weak[Object.new] = Object.new }
       Process.warmup
-      raise "#{runs} finalizers" unless runs > 1_900
-      raise "weak map" unless nodes.all? { |node| weak[node].equal?(node.name) }
-      raise "ids" unless nodes.map(&:object_id) == ids
+      raise "#{runs} finalizers ran, of 2,000" unless runs > 1_900
+      raise "the WeakMap lost an entry" unless nodes.all? { |node| weak[node].equal?(node.name) }
+      raise "ids have changed" unless nodes.map(&:object_id) == ids
       sound(nodes, compact: true)
     RUBY
   end

@@ -65,7 +65,6 @@ class TestReadmeTable < Minitest::Test
         Before.
 
         <!-- table: begin -->
-
         |  | CRuby | CowRuby | ratio |
         | --- | ---: | ---: | ---: |
         | Puma: memory of the master and four workers | 800 MB | 570 MB | 0.71 |
@@ -79,7 +78,6 @@ class TestReadmeTable < Minitest::Test
         199 MB of private memory on CRuby, 140 MB on CowRuby.
         Measured on 2026-02-02 at commit cccccccccccc,
         2 cores (a cpu): [all tables and the command](results/2026-02-02-cccccccccccc/servers/tables.md).
-
         <!-- table: end -->
 
         After.

@@ -53,7 +53,11 @@ module CowBench
 
     # Yields the address of each page that is in memory, and its bits.
     def each_page(mapping)
-      entries = @pagemap.pread(mapping.size / PAGE * 8, mapping.first / PAGE * 8).unpack("Q*")
+      begin
+        entries = @pagemap.pread(mapping.size / PAGE * 8, mapping.first / PAGE * 8).unpack("Q*")
+      rescue EOFError, Errno::ESRCH
+        raise Unreadable, "process #{@pid} has ended"
+      end
       entries.each_with_index { |bits, i| yield mapping.first + i * PAGE, bits if bits & PRESENT != 0 }
     end
 

@@ -95,7 +95,7 @@ module CowBench
         points << look(step)
         watch(directory) if i.zero? && @setting.measure == :pages
       end
-      { points: points, loads: loads, first_fork: first_fork, pages: pages,
+      { points: points, loads: loads, first_fork: first_fork, pages: (pages if @setting.measure == :pages),
         allocator: @build.allocator["name"] }
     end
 
