@@ -18,8 +18,8 @@
  *     callable methods of a class  RCLASS_CALLABLE_M_TBL             cow_young_class(klass)->callable_m_tbl
  *
  * An inherited struct rb_class_cc_entries is never extended. A call with other arguments makes a second one
- * for the same method, in the child's part. So each plain call cache is in one of the two tables of its class,
- * and an invalidation looks at both (doc/call-caches.md, notes 1 and 5).
+ * for the same method, in the child's part. So each plain call cache is in one of the two tables of its
+ * class, and an invalidation looks at both (doc/call-caches.md, notes 1 and 5).
  *
  * Where a child forks again before it seals, its children go on in its young tables.
  *

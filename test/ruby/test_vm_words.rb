@@ -253,7 +253,8 @@ class TestVmWords < Minitest::Test
         Ractor.new do
           200.times.sum do |i|
             object = Class30.new(i)
-            object.method_30(2) + object.matches("word 30").size + object.matches("").size + Sub31.new(i).name.size
+            words = [object.matches("word 30"), object.matches(""), Sub31.new(i).name]
+            object.method_30(2) + words.sum(&:size)
           end
         end
       end

@@ -53,7 +53,8 @@ module CowBench
         @faults = file
       end
       options.on("--census FILE",
-                 "what the master has written there (COWRUBY_CENSUS): also say which structures differ") do |file|
+                 "what the master has written there (COWRUBY_CENSUS): also say which structures " \
+                 "differ") do |file|
         @census = file
       end
       options.on("--json", "print JSON in place of tables") { @json = true }
@@ -78,8 +79,9 @@ module CowBench
     def compare(master, worker)
       raise Bad, "no such file: #{@faults}" if @faults && !File.exist?(@faults)
 
-      show(LostPages.new(master, worker, @faults && Faults.first_writers(@faults), @census && Census.load(@census)),
-           master, worker)
+      writers = Faults.first_writers(@faults) if @faults
+      census = Census.load(@census) if @census
+      show(LostPages.new(master, worker, writers, census), master, worker)
     end
 
     def show(lost, master, worker)

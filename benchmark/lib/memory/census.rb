@@ -13,7 +13,9 @@ module CowBench
     # +file+: what COWRUBY_CENSUS named. Raises Unreadable, with the reason in one line.
     def self.load(file)
       new(File.foreach(file).with_index(1).map do |line, number|
-        found = LINE.match(line) or raise Unreadable, "#{file}, line #{number}: not a line of a census: #{line.inspect}"
+        found = LINE.match(line)
+        raise Unreadable, "#{file}, line #{number}: not of a census: #{line.inspect}" unless found
+
         [found[:address].to_i(16), found[:size].to_i(16), -found[:kind]]
       end)
     rescue SystemCallError => e

@@ -32,7 +32,8 @@ module CowBench
       metric :p99, "99th percentile of latency", "ms", :less, 1
       metric :first_fork, "the first fork that makes a worker, seal included", "ms", :less, 1
       metric :growth, "private dirty memory of a worker on the way", "MB", :less, 1
-      metric :share, "the same, in parts of what the master had in memory before the first request", "", :less, 3
+      metric :share, "the same, in parts of what the master had in memory before the first request", "",
+             :less, 3
       metric :spread, "from the worker with the least to the one with the most, before the first request",
              "MB", :less, 2
       metric :lost_gc, "inherited and lost by one worker: GC pages", "MB", :less, 1

@@ -33,7 +33,8 @@ module CowBench
       @app.prepare(@build)
       directory = Dir.mktmpdir("server")
       @census = File.join(directory, "census") if @setting.measure == :pages
-      @server = Server.find(@setting.server).new(@app, @build, directory, { **@setting.to_h, census: @census })
+      settings = { **@setting.to_h, census: @census }
+      @server = Server.find(@setting.server).new(@app, @build, directory, settings)
       measure(directory)
     ensure
       @faults&.finish
