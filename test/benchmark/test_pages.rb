@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 
 require_relative "helper"
+BenchmarkTest.load("lib/memory/census")
 BenchmarkTest.load("lib/memory/faults")
 BenchmarkTest.load("lib/memory/lost_pages")
 require "json"
@@ -24,6 +25,51 @@ class TestPages < Minitest::Test
     AddressSpace.new(pid)
   rescue AddressSpace::Unreadable => e
     skip e.message
+  end
+
+  def test_a_census
+    census = Census.new([[0x1000, 64, "outer"], [0x1010, 8, "inner"], [0x2000, 16, "other"]])
+    kinds = [0xfff, 0x1000, 0x100f, 0x1010, 0x1017, 0x1018, 0x103f, 0x1040, 0x2008, 0x2010].map do |address|
+      census.kind_of(address)
+    end
+    assert_equal [nil, "outer", "outer", "inner", "inner", "outer", "outer", nil, "other", nil], kinds
+    assert_equal %w[outer inner], census.kinds_in(0x1008, 0x100)
+    assert_equal [], census.kinds_in(0x3000, 0x1000)
+  end
+
+  def test_files_that_are_no_census
+    Dir.mktmpdir do |directory|
+      file = File.join(directory, "census")
+      error = assert_raises(Census::Unreadable) { Census.load(file) }
+      assert_includes error.message, "No such file"
+      File.write(file, "7f31 a0 T_CLASS\n7f31 cut of")
+      assert_equal "T_CLASS", Census.new([[0x7f31, 0xa0, "T_CLASS"]]).kind_of(0x7f31)
+      error = assert_raises(Census::Unreadable) { Census.load(file) }
+      assert_includes error.message, "#{file}, line 2: not of a census"
+    end
+  end
+
+  # The words that a child changes in a piece of memory that its parent has named.
+  def test_words_are_attributed_to_structures
+    script = <<~'RUBY'
+      inherited = "x" * (1 << 20)
+      address = [inherited].pack("p").unpack1("Q")
+      child = fork do
+        (0...inherited.bytesize).step(4096) { |at| inherited.setbyte(at, 121) }
+        $stdin.sysread(3)
+      end
+      puts [child, address].join(" ")
+      Process.wait(child)
+    RUBY
+    at_rest(script) do |master, line|
+      worker, address = line.split.map(&:to_i)
+      space_of(master).close
+      Timeout.timeout(60) { Thread.pass until File.read("/proc/#{worker}/syscall").match?(/\A0 0x0 /) }
+      structures = LostPages.new(master, worker, nil, Census.new([[address, 1 << 20, "text"]])).structures
+      found = structures.find { |(_, name), _| name == "text" }&.last
+      assert_in_delta 1.0, found["on pages of"], 0.1
+      assert_in_delta 256 * 8 / 1024.0 / 1024, found["changed words"], 0.001
+    end
   end
 
   # A server that reforks ends workers at any time.
