@@ -17,18 +17,19 @@
  *     heap_walk.c                     each_obj_callback, each_page_callback
  *     exit_duties.h, gc_stat.h        (before the shutdown; before objspace_free_slots)
  *     sweep.c                         gc_sweep_plane
- *     heap_growth.c, seal.c           heap_allocatable_slots_expand; sweep.c
+ *     heap_growth.c, seal.c           heap_allocatable_slots_expand; sweep.c (seal.c includes vm_words.c)
  *     mark_push.h, mark.c             push_mark_stack_chunk; pop_mark_stack
  *     verify.c                        struct verify_internal_consistency_struct
  *     prepare_heap.c, fork.c          garbage_collect; prepare_heap.c
  *     environment.c                   get_envparam_size
  *
- * gc.c includes update_reference.c, late_names.c and vm_hooks.c; symbol.c includes symbol_names.c; version.c
- * includes revision.h.
+ * gc.c includes update_reference.c, late_names.c, vm_hooks.c and census.c; symbol.c includes symbol_names.c;
+ * version.c includes revision.h; vm.c includes young_tables.c and iseq_jit.h, iseq.c vm_words_streams.h, re.c
+ * regexp_uses.h, hash.c hash_iterations.h.
  *
  * The other headers need nothing of the interpreter, and test/c has unit tests of them: assertion,
  * vocabulary, os, setting_values, nursery_policy, seal_policy, sweep_modes, mark_stack, arena, alignoff,
- * page_map, malloc_pages, locate_bits, slot_map, poison.
+ * page_map, malloc_pages, locate_bits, slot_map, poison, vm_words.
  *
  * COW_HEAP is defined from here on. Upstream's functions that this directory replaces stand in default.c
  * between #ifndef COW_HEAP and #endif, so that a patch need not remove them.

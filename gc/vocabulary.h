@@ -33,6 +33,9 @@
  *     page header  a pointer to the descriptor of a heap page of malloc's; it stands at the boundary
  *     hole         the slot that the page header falls into; it never holds an object
  *
+ *     region       address space for words that the VM writes (vm_words.h); a stream of such words takes it
+ *                  extent by extent, and each iseq has a block of a stream
+ *
  * What a slot holds
  *     free         its bit in the bitmap of allocated slots is clear; what it contains is undefined
  *     allocated    that bit is set
