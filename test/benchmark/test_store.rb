@@ -44,7 +44,7 @@ class TestStore < Minitest::Test
     write
     out, errors, status = store
     assert_predicate status, :success?, errors
-    target = File.join(@results, "2026-01-02-#{COMMIT[0, 12]}", "servers")
+    target = File.join(@results, "2026-01-02-#{COMMIT[0, 7]}", "servers")
     assert_equal "stored: #{target}\n", out
     assert_equal %w[a.svg results.json tables.md], Dir.children(target).sort
     Dir.children(target).each do |name|

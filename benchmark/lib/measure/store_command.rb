@@ -18,7 +18,7 @@ module CowBench
 
     TEXT
     # Digits of a commit in the name of a directory.
-    DIGITS = 12
+    DIGITS = 7
     # Paths in a command.
     PATH = %r{(?:^|[ ='])(/[^ ']+)}
     # Directories that other machines have as well.
