@@ -98,6 +98,17 @@ static const struct cow_os_calls cow_os_system = {
 
 static const struct cow_os_calls *cow_os = &cow_os_system;
 
+/* After a fork one word that is written would copy the whole of a huge page, and khugepaged makes huge pages
+ * of what a worker shares in part. CRuby asks for none in its process (PR_SET_THP_DISABLE), but a sandbox may
+ * deny that and an embedding program undo it. A kernel without huge pages refuses; nothing is lost. */
+static void
+cow_os_without_huge_pages(void *memory, size_t size)
+{
+#ifdef MADV_NOHUGEPAGE
+    cow_os->advise(memory, size, MADV_NOHUGEPAGE);
+#endif
+}
+
 /* Reserves the spans of a reservation that begins at +address+. If the system refuses one, reserves nothing
  * and gives false; errno is ENOMEM if there is no room for them anywhere. */
 static bool
@@ -107,7 +118,10 @@ cow_os_reserve_at(char *address, const struct cow_os_span *spans, int count)
         const size_t size = spans[i].to - spans[i].from;
         COW_ASSERT(cow_os_is_whole(address + spans[i].from, size));
         char *memory = cow_os_map_reserved(address + spans[i].from, size, MAP_FIXED_NOREPLACE);
-        if (memory == address + spans[i].from) continue;
+        if (memory == address + spans[i].from) {
+            cow_os_without_huge_pages(memory, size);
+            continue;
+        }
 
         const int error = memory ? EEXIST : errno;
         if (memory) cow_os->unmap(memory, size); /* this kernel took the address as a hint only */

@@ -151,10 +151,6 @@ cow_vm_words_add_region(struct cow_vm_words *words)
         cow_os_free(start, COW_VM_WORDS_REGION);
         return false;
     }
-#ifdef MADV_NOHUGEPAGE
-    /* A huge page would be copied whole for one word. Without the call there are none, or it is too late. */
-    cow_os->advise(start, COW_VM_WORDS_REGION, MADV_NOHUGEPAGE);
-#endif
     ((uint64_t *)start)[0] = COW_VM_WORDS_SIGN;
     ((uint64_t *)start)[1] = COW_VM_WORDS_REGION;
     words->regions[words->count++] = region;

@@ -21,7 +21,8 @@ struct heap_page { uintptr_t start; char more[120]; };
 static struct {
     size_t reservable;       /* the system refuses to map more bytes at once */
     size_t room, mapped;     /* bytes that the process may map, and has mapped */
-    size_t decommits;        /* calls of advise */
+    size_t decommits;        /* calls of advise for that */
+    size_t without_huge_pages; /* bytes of which it was told so */
     int commits_left;        /* the system refuses to commit after so many calls */
     size_t greatest_commit;  /* and more than so many bytes at a time */
     size_t page_size;        /* bytes of an OS page */
@@ -74,7 +75,8 @@ fake_page_size(void)
 static int
 fake_advise(void *address, size_t size, int advice)
 {
-    fake.decommits++;
+    if (advice == MADV_DONTNEED) fake.decommits++;
+    if (advice == MADV_NOHUGEPAGE) fake.without_huge_pages += size;
     if (!fake.advise_fails) return madvise(address, size, advice);
     errno = EINVAL;
     return -1;
@@ -516,6 +518,7 @@ test_others_may_map_between_the_spans(void **state)
     const int count = cow_arena_spans(COW_ARENA_FIRST + COW_ARENA_LEAST_PAGES, spans);
 
     assert_int_equal(space.reserved_bytes, fake.mapped);
+    assert_int_equal(fake.without_huge_pages, fake.mapped);
     /* the head takes no more than the heap pages */
     assert_true(fake.mapped <= 2 * COW_ARENA_LEAST_PAGES * COW_PAGE_SIZE);
     for (int i = 0; i < count - 1; i++) {
