@@ -147,8 +147,11 @@ class TestCheckGems < Minitest::Test
     assert_equal "3 passed, 0 failed, 2 skipped\n", out.lines.last
     results = JSON.parse(File.read("#{@dir}/out/results.json"))
     assert_equal({ "stock" => "passed", "cow" => "passed" },
-                 results["cowtest 1.0 source"]["tests"]["TestGem#test_value"])
-    assert_includes File.read("#{@dir}/out/table.md"), "| cowtest 1.0 | source | 2 | 0 | 1 |\n"
+                 results["gems"]["cowtest 1.0 source"]["tests"]["TestGem#test_value"])
+    assert_match(/\Atool\/check-gems --/, results["machine"]["commands"].first)
+    tables = File.read("#{@dir}/out/tables.md")
+    assert_includes tables, "| cowtest 1.0 | source | 2 | 0 | 1 |\n"
+    assert_match(/^- cow: ruby \d/, tables)
   end
 
   def test_a_test_that_fails_on_ours_only
