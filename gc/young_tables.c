@@ -5,7 +5,7 @@
 
 #include "young_tables.h"
 
-struct cow_young_tables cow_young;
+struct cow_young_tables rb_young_tables;
 
 #if VM_CHECK_MODE > 0
 /* For tests: every class has a young part from the start (COWRUBY_YOUNG_CLASSES=all). */
@@ -34,8 +34,8 @@ cow_young_class_to_write(VALUE klass)
 
     if (young == NULL) {
         young = ZALLOC(struct cow_young_class);
-        if (cow_young.classes == NULL) cow_young.classes = st_init_numtable();
-        st_insert(cow_young.classes, klass, (st_data_t)young);
+        if (rb_young_tables.classes == NULL) rb_young_tables.classes = st_init_numtable();
+        st_insert(rb_young_tables.classes, klass, (st_data_t)young);
     }
     return young;
 }
@@ -66,7 +66,7 @@ rb_young_class_free(VALUE klass)
     st_data_t key = klass;
 
     if (young == NULL) return;
-    st_delete(cow_young.classes, &key, NULL);
+    st_delete(rb_young_tables.classes, &key, NULL);
     if (young->cc_tbl) rb_id_table_free(young->cc_tbl);
     if (young->callable_m_tbl) rb_id_table_free(young->callable_m_tbl);
     xfree(young);
@@ -79,12 +79,12 @@ rb_young_tables_postfork_child(void)
     rb_vm_t *vm = GET_VM();
     const VALUE disabled = rb_gc_disable_no_rest();
 
-    if (cow_young.inherited_fstrings == NULL) {
-        cow_young.inherited_fstrings = vm->frozen_strings;
+    if (rb_young_tables.inherited_fstrings == NULL) {
+        rb_young_tables.inherited_fstrings = vm->frozen_strings;
         vm->frozen_strings = st_init_table(vm->frozen_strings->type);
     }
-    if (cow_young.inherited_constants == NULL) {
-        cow_young.inherited_constants = vm->constant_cache;
+    if (rb_young_tables.inherited_constants == NULL) {
+        rb_young_tables.inherited_constants = vm->constant_cache;
         vm->constant_cache = rb_id_table_create(0);
     }
     if (disabled == Qfalse) rb_gc_enable();
@@ -96,13 +96,13 @@ rb_vm_inherited_fstring(VALUE str)
 {
     st_data_t key = str, found;
 
-    if (cow_young.inherited_fstrings == NULL) return 0;
-    if (!st_lookup(cow_young.inherited_fstrings, key, &found)) return 0;
+    if (rb_young_tables.inherited_fstrings == NULL) return 0;
+    if (!st_lookup(rb_young_tables.inherited_fstrings, key, &found)) return 0;
     if (!rb_objspace_garbage_object_p(found)) return found;
 
     /* It is dead. Its sweep must not delete the string that takes its place. */
     FL_UNSET(found, RSTRING_FSTR);
-    st_delete(cow_young.inherited_fstrings, &key, NULL);
+    st_delete(rb_young_tables.inherited_fstrings, &key, NULL);
     return 0;
 }
 
@@ -112,8 +112,8 @@ rb_vm_fstring_delete(VALUE str)
 {
     st_data_t key = str;
 
-    if (st_delete(GET_VM()->frozen_strings, &key, NULL) || cow_young.inherited_fstrings == NULL) return;
-    st_delete(cow_young.inherited_fstrings, &key, NULL);
+    if (st_delete(GET_VM()->frozen_strings, &key, NULL) || rb_young_tables.inherited_fstrings == NULL) return;
+    st_delete(rb_young_tables.inherited_fstrings, &key, NULL);
 }
 
 /* What is merged leaves the child's part at once, so that nothing is in both parts if there is no memory for
@@ -211,23 +211,23 @@ cow_young_merge(VALUE ignored)
 {
     rb_vm_t *vm = GET_VM();
 
-    if (cow_young.inherited_fstrings) {
+    if (rb_young_tables.inherited_fstrings) {
         st_table *young = vm->frozen_strings;
 
-        st_foreach(young, cow_young_merge_entry, (st_data_t)cow_young.inherited_fstrings);
-        vm->frozen_strings = cow_young.inherited_fstrings;
-        cow_young.inherited_fstrings = NULL;
+        st_foreach(young, cow_young_merge_entry, (st_data_t)rb_young_tables.inherited_fstrings);
+        vm->frozen_strings = rb_young_tables.inherited_fstrings;
+        rb_young_tables.inherited_fstrings = NULL;
         st_free_table(young);
     }
-    if (cow_young.inherited_constants) {
+    if (rb_young_tables.inherited_constants) {
         struct rb_id_table *young = vm->constant_cache;
 
-        rb_id_table_foreach(young, cow_young_merge_constant, cow_young.inherited_constants);
-        vm->constant_cache = cow_young.inherited_constants;
-        cow_young.inherited_constants = NULL;
+        rb_id_table_foreach(young, cow_young_merge_constant, rb_young_tables.inherited_constants);
+        vm->constant_cache = rb_young_tables.inherited_constants;
+        rb_young_tables.inherited_constants = NULL;
         rb_id_table_free(young);
     }
-    if (cow_young.classes) st_foreach(cow_young.classes, cow_young_merge_class, 0);
+    if (rb_young_tables.classes) st_foreach(rb_young_tables.classes, cow_young_merge_class, 0);
     return Qnil;
 }
 
@@ -244,7 +244,7 @@ void
 rb_young_tables_merge(void)
 {
     /* A collection could free the class whose tables are being merged. */
-    if (cow_young.inherited_fstrings || cow_young.inherited_constants || cow_young.classes)
+    if (rb_young_tables.inherited_fstrings || rb_young_tables.inherited_constants || rb_young_tables.classes)
         rb_ensure(cow_young_merge, Qnil, cow_young_allow_gc, rb_gc_disable_no_rest());
 }
 
@@ -252,10 +252,10 @@ rb_young_tables_merge(void)
 void
 rb_young_tables_free(void)
 {
-    if (cow_young.inherited_fstrings) st_free_table(cow_young.inherited_fstrings);
-    if (cow_young.inherited_constants) rb_id_table_free(cow_young.inherited_constants);
-    if (cow_young.classes) st_free_table(cow_young.classes);
-    cow_young = (struct cow_young_tables){ 0 };
+    if (rb_young_tables.inherited_fstrings) st_free_table(rb_young_tables.inherited_fstrings);
+    if (rb_young_tables.inherited_constants) rb_id_table_free(rb_young_tables.inherited_constants);
+    if (rb_young_tables.classes) st_free_table(rb_young_tables.classes);
+    rb_young_tables = (struct cow_young_tables){ 0 };
 }
 
 /* Has the parent noted that +cache+ depends on the constant +id+? */
@@ -264,8 +264,8 @@ rb_young_inherited_constant_p(ID id, const void *cache)
 {
     VALUE caches;
 
-    if (cow_young.inherited_constants == NULL) return false;
-    if (!rb_id_table_lookup(cow_young.inherited_constants, id, &caches)) return false;
+    if (rb_young_tables.inherited_constants == NULL) return false;
+    if (!rb_id_table_lookup(rb_young_tables.inherited_constants, id, &caches)) return false;
     return st_lookup((st_table *)caches, (st_data_t)cache, NULL);
 }
 
@@ -321,19 +321,19 @@ cow_young_replace_method(VALUE *method, void *ignored, int existing)
 void
 rb_young_tables_update_references(void)
 {
-    if (cow_young.inherited_fstrings) rb_gc_update_tbl_refs(cow_young.inherited_fstrings);
-    if (cow_young.classes == NULL || cow_young.classes->num_entries == 0) return;
+    if (rb_young_tables.inherited_fstrings) rb_gc_update_tbl_refs(rb_young_tables.inherited_fstrings);
+    if (rb_young_tables.classes == NULL || rb_young_tables.classes->num_entries == 0) return;
 
-    const size_t count = cow_young.classes->num_entries;
+    const size_t count = rb_young_tables.classes->num_entries;
     VALUE *list = malloc(count * 2 * sizeof(VALUE)), *next = list; /* in a collection */
     if (list == NULL) rb_memerror();
 
-    st_foreach(cow_young.classes, cow_young_list_class, (st_data_t)&next);
-    st_clear(cow_young.classes);
+    st_foreach(rb_young_tables.classes, cow_young_list_class, (st_data_t)&next);
+    st_clear(rb_young_tables.classes);
     for (size_t i = 0; i < count; i++) {
         struct cow_young_class *young = (struct cow_young_class *)list[i * 2 + 1];
 
-        st_insert(cow_young.classes, rb_gc_location(list[i * 2]), (st_data_t)young);
+        st_insert(rb_young_tables.classes, rb_gc_location(list[i * 2]), (st_data_t)young);
         if (young->cc_tbl) rb_id_table_foreach_values(young->cc_tbl, cow_young_update_ccs, NULL);
         if (young->callable_m_tbl)
             rb_id_table_foreach_values_with_replace(young->callable_m_tbl, cow_young_check_method,

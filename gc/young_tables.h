@@ -12,8 +12,8 @@
  * it merges them, because from then on its children share what it has.
  *
  *     table                        part of the parent                part of the child
- *     interned strings             cow_young.inherited_fstrings      vm->frozen_strings
- *     inline caches by constant    cow_young.inherited_constants     vm->constant_cache
+ *     interned strings             rb_young_tables.inherited_fstrings      vm->frozen_strings
+ *     inline caches by constant    rb_young_tables.inherited_constants     vm->constant_cache
  *     call caches of a class       RCLASS_CC_TBL                     cow_young_class(klass)->cc_tbl
  *     callable methods of a class  RCLASS_CALLABLE_M_TBL             cow_young_class(klass)->callable_m_tbl
  *
@@ -46,7 +46,7 @@ struct cow_young_tables {
     struct rb_id_table *inherited_constants; /* likewise */
 };
 
-extern struct cow_young_tables cow_young;
+extern struct cow_young_tables rb_young_tables;
 
 void rb_young_tables_postfork_child(void);
 void rb_young_tables_merge(void);
@@ -63,7 +63,7 @@ cow_young_class(VALUE klass)
 {
     st_data_t found;
 
-    if (cow_young.classes == NULL || !st_lookup(cow_young.classes, klass, &found)) return NULL;
+    if (rb_young_tables.classes == NULL || !st_lookup(rb_young_tables.classes, klass, &found)) return NULL;
     return (struct cow_young_class *)found;
 }
 

@@ -553,8 +553,8 @@ class TestCallCaches < Minitest::Test
     puts $sum
   RUBY
 
-  def torture(seed, steps, way, options: [])
-    run_ruby(TORTURE, seed, steps, way, options: options, timeout: 900)
+  def torture(seed, steps, way, options: [], env: {})
+    run_ruby(TORTURE, seed, steps, way, options: options, env: env, timeout: 900)
   end
 
   SEEDS = (ENV["CALL_CACHE_SEEDS"] || "1,2,3").split(",").map { |s| Integer(s) }
@@ -572,6 +572,17 @@ class TestCallCaches < Minitest::Test
     define_method(:"test_torture_#{seed}_yjit") do
       wanted = torture(seed, STEPS, "off")
       assert_equal wanted, torture(seed, STEPS, "mixed", options: yjit), "YJIT, seed #{seed}"
+    end
+
+    # Every class has its call caches in two tables, as an inherited class has in a child (gc/young_tables.h).
+    define_method(:"test_torture_#{seed}_with_young_tables") do
+      skip "only builds with assertions do so" unless ASSERTIONS
+
+      wanted = torture(seed, STEPS, "off")
+      (["mixed"] + (COMPACTS ? ["auto_compact"] : [])).each do |way|
+        young = torture(seed, STEPS, way, env: { "COWRUBY_YOUNG_CLASSES" => "all" })
+        assert_equal wanted, young, "#{way}, seed #{seed}"
+      end
     end
   end
 
