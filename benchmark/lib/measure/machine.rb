@@ -25,6 +25,14 @@ module CowBench
       }
     end
 
+    # The lines that say so at the head of tables: when and what, by which commands, on which machine.
+    # +facts+ with :commands, an Array of String.
+    def self.head(facts)
+      pages = "transparent huge pages: #{facts[:transparent_huge_pages] || "none"}"
+      machine = ["#{facts[:cores]} cores (#{facts[:cpu]})", "#{facts[:memory_mb]} MB", facts[:kernel], pages]
+      ["#{facts[:date]}, commit #{facts[:commit] || "none"}", *facts[:commands], machine.join(", ")]
+    end
+
     def self.first_line(path)
       File.open(path, &:gets)&.chomp
     rescue SystemCallError

@@ -4,6 +4,7 @@
 require "json"
 require_relative "chart"
 require_relative "command_line"
+require_relative "machine"
 require_relative "statistics"
 require_relative "table"
 
@@ -77,13 +78,7 @@ module CowBench
     end
 
     def head
-      ["#{@facts[:date]}, commit #{@facts[:commit] || "none"}", *@facts[:commands], machine,
-       *@builds.map { |build| about(build) }, legend]
-    end
-
-    def machine
-      pages = "transparent huge pages: #{@facts[:transparent_huge_pages] || "none"}"
-      "#{@facts[:cores]} cores (#{@facts[:cpu]}), #{@facts[:memory_mb]} MB, #{@facts[:kernel]}, #{pages}"
+      [*Machine.head(@facts), *@builds.map { |build| about(build) }, legend]
     end
 
     def about(build)
