@@ -3,8 +3,8 @@
 #define COW_VM_WORDS_H
 
 /*
- * vm_words: memory for the few words of an iseq that the VM writes while it runs: call sites, inline caches,
- * the words of the JIT.
+ * vm_words: memory for the few words of an iseq that the VM writes while it runs (call sites, inline caches,
+ * the words of the JIT), and for mutexes.
  *
  * Job: upstream's malloc puts these words between those that nobody writes, so a forked child copies an OS
  * page for each few of them. Here they lie side by side, and a child that has written all of them has copied
@@ -21,8 +21,8 @@
  * Entry points: cow_vm_words_alloc, cow_vm_words_free, cow_vm_words_has; cow_vm_words_seal in a parent,
  * cow_vm_words_inherit in a child; cow_vm_words_verify.
  *
- * Who writes this memory after a fork: a child writes the blocks of the iseqs that it runs, and extents of
- * its own for those that it compiles.
+ * Who writes this memory after a fork: a child writes the blocks of the iseqs that it runs and of the mutexes
+ * that it locks, and extents of its own for those that it makes.
  */
 
 #include <stdio.h>

@@ -13,6 +13,7 @@ enum cow_vm_words_stream {
     COW_VM_WORDS_RUN, /* of methods and blocks */
     COW_VM_WORDS_ONCE, /* of what runs once: files, bodies of classes, eval */
     COW_VM_WORDS_JIT,
+    COW_VM_WORDS_MUTEX,
     COW_VM_WORDS_STREAMS
 };
 

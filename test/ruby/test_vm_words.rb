@@ -18,7 +18,7 @@ class TestVmWords < Minitest::Test
       def name = @name ||= self.class.name.downcase
       def twice(times: 2) = name * times
     end
-    CLASSES = Array.new(100) do |i|
+    CLASSES = Array.new(32) do |i|
       klass = Class.new do
         include Named
         attr_accessor :a, :b, :c
@@ -47,8 +47,10 @@ class TestVmWords < Minitest::Test
       klass
     end
     POINT = Struct.new(:x, :y)
+    MUTEXES = Array.new(1_000) { Mutex.new }
 
     def warm
+      MUTEXES.each { |mutex| mutex.synchronize { mutex } }
       CLASSES.each_with_index.sum do |klass, i|
         [klass, Object.const_get(:"Sub#{i}")].sum do |one|
           object = one.new(i)
@@ -167,14 +169,14 @@ class TestVmWords < Minitest::Test
       end
       warm
       CLASSES.each_with_index { |klass, i| klass.const_set(:LIMIT, [nil, "new #{i}"]) }
-      raise "old constant" unless (0..99).all? { |i| CLASSES[i].new(1).matches("") == "new #{i}" }
+      raise "old constant" unless CLASSES.each_index.all? { |i| CLASSES[i].new(1).matches("") == "new #{i}" }
       Object.const_set(:Class0, Class.new { const_set(:LIMIT, 1) })
       raise "old constant" unless eval("Class0::LIMIT") == 1
     RUBY
     "evals_by_the_thousand" => <<~'RUBY',
-      2_000.times do |i|
-        sum = eval("[1, 2].map { |x| x + Class#{i % 100}::LIMIT[0] }.sum + #{i}")
-        raise "eval" unless sum == 3 + i % 100 * 2 + i
+      1_000.times do |i|
+        sum = eval("[1, 2].map { |x| x + Class#{i % 32}::LIMIT[0] }.sum + #{i}")
+        raise "eval" unless sum == 3 + i % 32 * 2 + i
       end
       3.times { GC.start }
       klass = Class.new
@@ -237,6 +239,29 @@ class TestVmWords < Minitest::Test
       3.times { GC.start }
       5_000.times { |i| raise "dead" unless -"made #{i}" == "made #{i}" && :"made #{i}".to_s == "made #{i}" }
     RUBY
+    "mutexes" => <<~'RUBY',
+      raise "locked" if MUTEXES.any?(&:locked?)
+      sum = 0
+      threads = Array.new(4) { Thread.new { MUTEXES.each { |mutex| mutex.synchronize { sum += 1 } } } }
+      threads.each(&:join)
+      raise "sum" unless sum == 4_000
+      MUTEXES.each(&:lock)
+      raise "not locked" if Thread.new { MUTEXES.any?(&:try_lock) }.value
+      in_child { raise "not locked" unless MUTEXES.all?(&:owned?) && MUTEXES.each(&:unlock) }
+      MUTEXES.each(&:unlock)
+      Thread.new { MUTEXES.each(&:lock); Process.wait(fork { exit!(MUTEXES.all?(&:owned?)) }) }.join
+      raise "still locked" if MUTEXES.any?(&:locked?)
+      waiting = Thread.new { MUTEXES[1].synchronize { MUTEXES[1].sleep } }
+      Thread.pass until waiting.stop?
+      in_child { raise "locked" unless MUTEXES[1].try_lock }
+      waiting.run.join
+      500.times { Mutex.new.lock } # locked by this thread, and garbage
+      3.times { GC.start }
+      MUTEXES.map! { Mutex.new }
+      GC.start
+      monitor = Monitor.new
+      raise "monitor" unless monitor.synchronize { monitor.synchronize { :twice } } == :twice
+    RUBY
     "regexps" => <<~'RUBY',
       patterns = CLASSES.map { |klass| klass::PATTERN }
       [Encoding::UTF_8, Encoding::EUC_JP, Encoding::Windows_31J].each do |encoding|
@@ -276,8 +301,8 @@ class TestVmWords < Minitest::Test
   }.freeze
 
   # Whether the sum of the program is the same after a change.
-  SAME = %w[evals_by_the_thousand iseqs_from_binary iseqs_freed iterations strings_and_symbols regexps ractors
-            compaction objects_of_instruction_sequences].freeze
+  SAME = %w[evals_by_the_thousand iseqs_from_binary iseqs_freed iterations strings_and_symbols mutexes regexps
+            ractors compaction objects_of_instruction_sequences].freeze
 
   CHANGES.each do |name, change|
     define_method(:"test_#{name}") { run_change(name, change) }
@@ -351,6 +376,16 @@ class TestVmWords < Minitest::Test
     out, status = Open3.capture2e("sh", "-c", 'ulimit -v 1500000; exec "$@"', "sh", RUBY, "-e", script)
     assert status.success?, out
     assert_equal "done", out.lines.last.chomp
+  end
+
+  # Pristine CRuby aborts (0178-kept-mutexes).
+  def test_a_mutex_that_a_thread_left_locked
+    assert_equal "false", run_ruby(<<~'RUBY').strip
+      one, other = Mutex.new, Mutex.new
+      Thread.new { [one, other].each(&:lock) }.join
+      Thread.new { other.lock }.join
+      puts one.locked?
+    RUBY
   end
 
   def test_free_at_exit
