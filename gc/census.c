@@ -11,8 +11,8 @@
  *     55d0c1e3f2b0 40 method definition
  *
  * Pieces may lie within each other: the smaller one says more. What is not named belongs to extensions, to
- * the system's libraries or to YJIT. Where malloc says how large a block is, pieces are as large as their
- * blocks.
+ * the system's libraries or to YJIT; in a child's census also to the inherited part of tables that are in two
+ * parts. Where malloc says how large a block is, pieces are as large as their blocks.
  *
  * Entry points: cow_census, before fork(2).
  *

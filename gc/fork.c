@@ -6,6 +6,7 @@
  *         1. seal            prepares and seals the heap, if seal_policy.h says that it pays
  *         2. finalizers      of dead objects run here, so that they do not run in both processes
  *         3. mark stack      chunks that are not in use go back to the system
+ *         4. VM words        that a child has freed are used again, if that child forks in turn
  *     cow_postfork_child     in the child, with the VM lock:
  *         1. walks           of threads that do not exist in the child are dropped
  *         2. VM's words      that the parent has freed or not yet used are left alone
@@ -98,6 +99,7 @@ cow_prefork(rb_objspace_t *objspace)
     /* Each process would write the chunks in its next collection, and so copy them. */
     unsigned int level = rb_gc_vm_lock();
     mark_stack_free_cache(&objspace->mark_stack);
+    cow_vm_words_prefork(&cow_vm_words);
     rb_gc_vm_unlock(level);
 }
 

@@ -12,14 +12,17 @@
  *
  * Blocks of one stream lie one behind the other in an extent; a stream takes extents from a region, which is
  * address space that is committed step by step. A block that is freed goes to the free list of its size. A
- * process never takes again what it has inherited, and does not link it into a list: both would write. So a
- * child loses what it frees there, at most what it has inherited.
+ * child does not take again what it has inherited, and does not link it into a list: both would write. It
+ * remembers what it frees there, and leaves the lists of its parent as they are, until it forks itself: a
+ * process that forks uses again all that is free. A child goes on in its parent's extents, with the first OS
+ * page in which nothing is used. If its parent has left more than half as much free as is in use, a child
+ * takes that as well: a chain of forks would grow otherwise.
  *
  * Where the system gives no region, no memory for one, or where the regions are full, cow_vm_words_alloc
  * gives NULL, and the caller asks malloc; cow_vm_words_has tells the blocks of the two apart.
  *
- * Entry points: cow_vm_words_alloc, cow_vm_words_free, cow_vm_words_has; cow_vm_words_seal in a parent,
- * cow_vm_words_inherit in a child; cow_vm_words_verify.
+ * Entry points: cow_vm_words_alloc, cow_vm_words_free, cow_vm_words_has; cow_vm_words_seal and
+ * cow_vm_words_prefork in a parent, cow_vm_words_inherit in a child; cow_vm_words_verify.
  *
  * Who writes this memory after a fork: a child writes the blocks of the iseqs that it runs and of the mutexes
  * that it locks, and extents of its own for those that it makes.
@@ -64,16 +67,27 @@ struct cow_vm_words_region {
     size_t inherited; /* bytes from the start that a parent of this process had used */
 };
 
+/* An inherited block that a child has freed; its size says in which list it belongs. */
+struct cow_vm_words_lost {
+    struct cow_vm_words_free *block;
+    size_t size;
+    enum cow_vm_words_stream stream;
+};
+
 struct cow_vm_words {
     struct cow_vm_words_region regions[COW_VM_WORDS_REGIONS];
     size_t count; /* regions */
     bool denied; /* the system gave no further region; not asked again */
     struct {
         char *next, *end; /* the rest of the extent */
+        char *own, *own_end; /* the part of an inherited extent that is this process's; NULL: none is */
         struct cow_vm_words_free *free[COW_VM_WORDS_LISTS];
+        struct cow_vm_words_free *inherited[COW_VM_WORDS_LISTS]; /* the parent's free lists */
     } streams[COW_VM_WORDS_STREAMS];
+    struct cow_vm_words_lost *lost; /* remembered; malloc's */
+    size_t lost_count, lost_room;
     size_t live; /* bytes of blocks that are in use, inherited ones included */
-    size_t lost; /* bytes of inherited blocks that this process has freed */
+    size_t free; /* bytes of blocks in the free lists */
 };
 
 /* Gives the number of the free list for blocks of +size+ bytes, and rounds +size+ up to what they have. */
@@ -90,6 +104,15 @@ cow_vm_words_list(size_t *size)
     for (; rounded < *size; rounded *= 2) list++;
     *size = rounded;
     return list;
+}
+
+/* Gives how many bytes the blocks of a free list have. */
+static inline size_t
+cow_vm_words_list_size(size_t list)
+{
+    const size_t small = COW_VM_WORDS_SMALL / COW_VM_WORDS_UNIT;
+
+    return list < small ? (list + 1) * COW_VM_WORDS_UNIT : (size_t)(2 * COW_VM_WORDS_SMALL) << (list - small);
 }
 
 /* Gives the region that +block+ lies in; NULL: it is not in one. */
@@ -117,7 +140,64 @@ cow_vm_words_inherited(const struct cow_vm_words *words, const void *block)
 {
     const struct cow_vm_words_region *region = cow_vm_words_region(words, block);
 
-    return (uintptr_t)block - (uintptr_t)region->start < region->inherited;
+    if ((uintptr_t)block - (uintptr_t)region->start >= region->inherited) return false;
+    for (int i = 0; i < COW_VM_WORDS_STREAMS; i++) {
+        if (words->streams[i].own <= (const char *)block && (const char *)block < words->streams[i].own_end)
+            return false;
+    }
+    return true;
+}
+
+/* Enters a free block of +size+ bytes into the list of its size, which has to be that of a list. */
+static inline void
+cow_vm_words_enter(struct cow_vm_words *words, enum cow_vm_words_stream stream, void *memory, size_t size)
+{
+    struct cow_vm_words_free *block = memory;
+    struct cow_vm_words_free **list = &words->streams[stream].free[cow_vm_words_list(&size)];
+
+    cow_unpoison(block, sizeof(*block));
+    block->next = *list;
+    *list = block;
+    words->free += size;
+    cow_poison(block, size);
+}
+
+/* Remembers a free block of +size+ bytes that is inherited. Where there is no memory for that it is lost. */
+static inline void
+cow_vm_words_remember(struct cow_vm_words *words, enum cow_vm_words_stream stream, void *block, size_t size)
+{
+    if (words->lost_count == words->lost_room) {
+        const size_t room = words->lost_room ? words->lost_room * 2 : 64;
+        struct cow_vm_words_lost *lost = cow_os->allocate(room * sizeof(*lost));
+
+        if (lost == NULL) return;
+        if (words->lost_count > 0) memcpy(lost, words->lost, words->lost_count * sizeof(*lost));
+        cow_os->deallocate(words->lost);
+        words->lost = lost;
+        words->lost_room = room;
+    }
+    words->lost[words->lost_count++] = (struct cow_vm_words_lost){ block, size, stream };
+}
+
+/* Calls +give+ for the memory from +from+ to +to+, in pieces of which each is a free block. */
+static inline void
+cow_vm_words_cut(struct cow_vm_words *words, enum cow_vm_words_stream stream, char *from, const char *to,
+                 void (*give)(struct cow_vm_words *, enum cow_vm_words_stream, void *, size_t))
+{
+    for (size_t size; from < to; from += size) {
+        size = (size_t)(to - from) < COW_VM_WORDS_SMALL ? (size_t)(to - from) : COW_VM_WORDS_SMALL;
+        give(words, stream, from, size);
+    }
+}
+
+/* Gives the beginning of the first OS page of the stream's extent in which nothing is used. */
+static inline char *
+cow_vm_words_unused(const struct cow_vm_words *words, int stream)
+{
+    const uintptr_t page = cow_os->page_size();
+    char *next = (char *)(((uintptr_t)words->streams[stream].next + page - 1) / page * page);
+
+    return next < words->streams[stream].end ? next : words->streams[stream].end;
 }
 
 /* Commits so much that +used+ bytes of the region can be used. Gives false if the system refuses. */
@@ -158,24 +238,6 @@ cow_vm_words_add_region(struct cow_vm_words *words)
     return true;
 }
 
-/* Ends the stream's extent: what is left of it goes to the free lists. */
-static inline void
-cow_vm_words_end_extent(struct cow_vm_words *words, enum cow_vm_words_stream stream)
-{
-    size_t left = (size_t)(words->streams[stream].end - words->streams[stream].next), size;
-
-    for (; left > 0; left -= size) {
-        size = left < COW_VM_WORDS_SMALL ? left : COW_VM_WORDS_SMALL;
-        struct cow_vm_words_free *block = (struct cow_vm_words_free *)words->streams[stream].next;
-        struct cow_vm_words_free **list = &words->streams[stream].free[cow_vm_words_list(&size)];
-
-        words->streams[stream].next += size;
-        block->next = *list;
-        *list = block;
-        cow_poison(block, size);
-    }
-}
-
 /* Gives the stream an extent that has room for +size+ bytes. Gives false if there is no memory. */
 static inline bool
 cow_vm_words_extend(struct cow_vm_words *words, enum cow_vm_words_stream stream, size_t size)
@@ -193,7 +255,8 @@ cow_vm_words_extend(struct cow_vm_words *words, enum cow_vm_words_stream stream,
         if (end <= COW_VM_WORDS_REGION || !cow_vm_words_add_region(words)) return false;
         return cow_vm_words_extend(words, stream, size);
     }
-    cow_vm_words_end_extent(words, stream);
+    cow_vm_words_cut(words, stream, words->streams[stream].next, words->streams[stream].end,
+                     cow_vm_words_enter);
     words->streams[stream].next = region->start + region->used;
     words->streams[stream].end = region->start + end;
     region->used = end;
@@ -210,6 +273,7 @@ cow_vm_words_alloc(struct cow_vm_words *words, enum cow_vm_words_stream stream, 
     if (block != NULL) {
         cow_unpoison(block, size);
         *list = block->next;
+        words->free -= size;
         memset(block, 0, size);
     }
     else {
@@ -229,42 +293,94 @@ static inline void
 cow_vm_words_free(struct cow_vm_words *words, enum cow_vm_words_stream stream, void *block, size_t size)
 {
     COW_ASSERT(cow_vm_words_has(words, block));
-    struct cow_vm_words_free **list = &words->streams[stream].free[cow_vm_words_list(&size)];
-
+    (void)cow_vm_words_list(&size);
     words->live -= size;
     if (cow_vm_words_inherited(words, block)) {
-        words->lost += size;
+        cow_vm_words_remember(words, stream, block, size);
+        cow_poison(block, size);
     }
     else {
-        ((struct cow_vm_words_free *)block)->next = *list;
-        *list = block;
+        cow_vm_words_enter(words, stream, block, size);
     }
-    cow_poison(block, size);
 }
 
 /* In a parent, when it seals the heap: what it allocates from now on stands in other OS pages than what its
- * children will share. Freed blocks are used again all the same, or a parent that forks for ever would
- * lose them. */
+ * children will share, as long as no block is free. */
 static inline void
 cow_vm_words_seal(struct cow_vm_words *words)
 {
-    const uintptr_t page = cow_os->page_size();
-
     for (int i = 0; i < COW_VM_WORDS_STREAMS; i++) {
-        const uintptr_t next = ((uintptr_t)words->streams[i].next + page - 1) / page * page;
-        char *end = words->streams[i].end;
+        char *next = cow_vm_words_unused(words, i);
 
-        words->streams[i].next = next < (uintptr_t)end ? (char *)next : end;
+        cow_vm_words_cut(words, i, words->streams[i].next, next, cow_vm_words_enter);
+        words->streams[i].next = next;
     }
 }
 
-/* In a child: all blocks that are there are inherited. */
+/* Before a fork: what was inherited and is free is used again from now on. */
+static inline void
+cow_vm_words_prefork(struct cow_vm_words *words)
+{
+    for (int i = 0; i < COW_VM_WORDS_STREAMS; i++) {
+        for (size_t list = 0; list < COW_VM_WORDS_LISTS; list++) {
+            struct cow_vm_words_free **inherited = &words->streams[i].inherited[list];
+
+            for (struct cow_vm_words_free *block = *inherited, *next; block; block = next) {
+                cow_unpoison(block, sizeof(*block));
+                next = block->next;
+                cow_vm_words_enter(words, i, block, cow_vm_words_list_size(list));
+            }
+            *inherited = NULL;
+        }
+        words->streams[i].own = words->streams[i].own_end = NULL;
+    }
+    for (size_t i = 0; i < words->lost_count; i++)
+        cow_vm_words_enter(words, words->lost[i].stream, words->lost[i].block, words->lost[i].size);
+    words->lost_count = 0;
+    for (size_t i = 0; i < words->count; i++) words->regions[i].inherited = 0;
+}
+
+/* In a child: all blocks that are there are inherited, unless too much is free. */
 static inline void
 cow_vm_words_inherit(struct cow_vm_words *words)
 {
+    if (words->free > words->live / 2 + COW_VM_WORDS_STEP) return;
     for (size_t i = 0; i < words->count; i++) words->regions[i].inherited = words->regions[i].used;
-    memset(words->streams, 0, sizeof(words->streams));
-    words->lost = 0;
+    for (int i = 0; i < COW_VM_WORDS_STREAMS; i++) {
+        char *next = words->streams[i].next;
+
+        words->streams[i].own = words->streams[i].next = cow_vm_words_unused(words, i);
+        words->streams[i].own_end = words->streams[i].end;
+        cow_vm_words_cut(words, i, next, words->streams[i].own, cow_vm_words_remember);
+        memcpy(words->streams[i].inherited, words->streams[i].free, sizeof(words->streams[i].free));
+        memset(words->streams[i].free, 0, sizeof(words->streams[i].free));
+    }
+    words->free = 0;
+}
+
+/* Checks the free blocks of a list, of +size+ bytes each, and adds their bytes to +sum+. Prints a fault to
+ * +out+. */
+static inline bool
+cow_vm_words_verify_list(const struct cow_vm_words *words, const struct cow_vm_words_free *block, size_t size,
+                         bool inherited, const char *name, int stream, size_t *sum, FILE *out)
+{
+    for (const struct cow_vm_words_free *next; block; block = next) {
+        const struct cow_vm_words_region *region = cow_vm_words_region(words, block);
+        const size_t offset = region ? (size_t)((const char *)block - region->start) : 0;
+
+        if (region == NULL || offset + size > region->used || offset % COW_VM_WORDS_UNIT != 0 ||
+            cow_vm_words_inherited(words, block) != inherited) {
+            fprintf(out, "cow_vm_words.streams[%d].%s, blocks of %zu bytes: expected one that is %s, "
+                         "found %p\n",
+                    stream, name, size, inherited ? "inherited" : "this process's", (const void *)block);
+            return false;
+        }
+        *sum += size;
+        cow_unpoison(block, sizeof(*block));
+        next = block->next;
+        cow_poison(block, sizeof(*block));
+    }
+    return true;
 }
 
 /* Are the free lists and the regions consistent? Prints what is not to +out+. */
@@ -288,32 +404,29 @@ cow_vm_words_verify(const struct cow_vm_words *words, FILE *out)
     }
     for (int i = 0; i < COW_VM_WORDS_STREAMS; i++) {
         for (size_t list = 0; list < COW_VM_WORDS_LISTS; list++) {
-            const size_t small = COW_VM_WORDS_SMALL / COW_VM_WORDS_UNIT;
-            const size_t size = list < small ? (list + 1) * COW_VM_WORDS_UNIT
-                                             : (size_t)(2 * COW_VM_WORDS_SMALL) << (list - small);
+            const size_t size = cow_vm_words_list_size(list);
 
-            const struct cow_vm_words_free *block = words->streams[i].free[list], *next;
-
-            for (; block; block = next) {
-                const struct cow_vm_words_region *region = cow_vm_words_region(words, block);
-                const size_t offset = region ? (size_t)((const char *)block - region->start) : 0;
-
-                if (region == NULL || offset < region->inherited || offset + size > region->used ||
-                    offset % COW_VM_WORDS_UNIT != 0) {
-                    fprintf(out, "cow_vm_words.streams[%d].free[%zu]: expected a block of %zu bytes of this "
-                                 "process, found %p\n", i, list, size, (const void *)block);
-                    return false;
-                }
-                free_bytes += size;
-                cow_unpoison(block, sizeof(*block));
-                next = block->next;
-                cow_poison(block, sizeof(*block));
+            if (!cow_vm_words_verify_list(words, words->streams[i].free[list], size, false, "free", i,
+                                          &free_bytes, out) ||
+                !cow_vm_words_verify_list(words, words->streams[i].inherited[list], size, true, "inherited",
+                                          i, &free_bytes, out)) {
+                return false;
             }
         }
     }
-    if (words->live + words->lost + free_bytes > used) {
-        fprintf(out, "cow_vm_words: expected .live + .lost + free blocks <= the regions' .used, "
-                     "found %zu + %zu + %zu, %zu\n", words->live, words->lost, free_bytes, used);
+    for (size_t i = 0; i < words->lost_count; i++) {
+        const struct cow_vm_words_lost *lost = &words->lost[i];
+
+        free_bytes += lost->size;
+        if (!cow_vm_words_has(words, lost->block) || !cow_vm_words_inherited(words, lost->block)) {
+            fprintf(out, "cow_vm_words.lost[%zu]: expected an inherited block, found %p\n", i,
+                    (const void *)lost->block);
+            return false;
+        }
+    }
+    if (free_bytes < words->free || words->live + free_bytes > used) {
+        fprintf(out, "cow_vm_words: expected .free <= free blocks, .live + free blocks <= the regions' "
+                     ".used, found %zu, %zu, %zu, %zu\n", words->free, free_bytes, words->live, used);
         return false;
     }
     return true;

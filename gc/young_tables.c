@@ -72,22 +72,34 @@ rb_young_class_free(VALUE klass)
     xfree(young);
 }
 
-/* In a child, before it runs any Ruby. */
+/* Before a fork: makes the empty tables that the child will take. Raises NoMemoryError, which a child could
+ * not: it would be left between two states. */
+void
+rb_young_tables_prefork(void)
+{
+    if (rb_young_tables.inherited_fstrings == NULL && rb_young_tables.next_fstrings == NULL)
+        rb_young_tables.next_fstrings = st_init_table(GET_VM()->frozen_strings->type);
+    if (rb_young_tables.inherited_constants == NULL && rb_young_tables.next_constants == NULL)
+        rb_young_tables.next_constants = rb_id_table_create(0);
+}
+
+/* In a child, before it runs any Ruby. Where another Ractor has merged the tables since they were looked at,
+ * there is no empty one, and they stay in one part. */
 void
 rb_young_tables_postfork_child(void)
 {
     rb_vm_t *vm = GET_VM();
-    const VALUE disabled = rb_gc_disable_no_rest();
 
-    if (rb_young_tables.inherited_fstrings == NULL) {
+    if (rb_young_tables.inherited_fstrings == NULL && rb_young_tables.next_fstrings != NULL) {
         rb_young_tables.inherited_fstrings = vm->frozen_strings;
-        vm->frozen_strings = st_init_table(vm->frozen_strings->type);
+        vm->frozen_strings = rb_young_tables.next_fstrings;
+        rb_young_tables.next_fstrings = NULL;
     }
-    if (rb_young_tables.inherited_constants == NULL) {
+    if (rb_young_tables.inherited_constants == NULL && rb_young_tables.next_constants != NULL) {
         rb_young_tables.inherited_constants = vm->constant_cache;
-        vm->constant_cache = rb_id_table_create(0);
+        vm->constant_cache = rb_young_tables.next_constants;
+        rb_young_tables.next_constants = NULL;
     }
-    if (disabled == Qfalse) rb_gc_enable();
 }
 
 /* Gives the inherited interned string with the contents of +str+; 0: there is none. */
@@ -248,12 +260,14 @@ rb_young_tables_merge(void)
         rb_ensure(cow_young_merge, Qnil, cow_young_allow_gc, rb_gc_disable_no_rest());
 }
 
-/* At the end of the process, when its memory is freed. */
+/* At the end of the process, when its memory is freed: after the classes. */
 void
 rb_young_tables_free(void)
 {
     if (rb_young_tables.inherited_fstrings) st_free_table(rb_young_tables.inherited_fstrings);
     if (rb_young_tables.inherited_constants) rb_id_table_free(rb_young_tables.inherited_constants);
+    if (rb_young_tables.next_fstrings) st_free_table(rb_young_tables.next_fstrings);
+    if (rb_young_tables.next_constants) rb_id_table_free(rb_young_tables.next_constants);
     if (rb_young_tables.classes) st_free_table(rb_young_tables.classes);
     rb_young_tables = (struct cow_young_tables){ 0 };
 }
@@ -270,7 +284,8 @@ rb_young_inherited_constant_p(ID id, const void *cache)
 }
 
 /* Shall an inherited call cache keep the index that it has, although an object of another shape was seen?
- * After many such objects it takes theirs: the program may see no others any more. */
+ * After many such objects it takes theirs: the program may see no others any more. Caches whose addresses
+ * agree in some bits are counted together. */
 bool
 rb_cc_keeps_index(const struct rb_callcache *cc)
 {

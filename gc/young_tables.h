@@ -23,9 +23,10 @@
  *
  * Where a child forks again before it seals, its children go on in its young tables.
  *
- * Entry points: rb_young_tables_postfork_child, rb_young_tables_merge; cow_young_class, cow_young_cc_tbl,
- * cow_young_callable_m_tbl, rb_young_cc_tbl_to_write, rb_young_callable_m_tbl_to_write, rb_young_class_free;
- * rb_young_tables_update_references, rb_young_tables_free; rb_young_inherited_constant_p.
+ * Entry points: rb_young_tables_prefork, rb_young_tables_postfork_child, rb_young_tables_merge;
+ * cow_young_class, cow_young_cc_tbl, cow_young_callable_m_tbl, rb_young_cc_tbl_to_write,
+ * rb_young_callable_m_tbl_to_write, rb_young_class_free; rb_young_tables_update_references,
+ * rb_young_tables_free; rb_young_inherited_constant_p.
  *
  * All need the VM lock, or that the other Ractors are stopped.
  *
@@ -44,10 +45,13 @@ struct cow_young_tables {
     st_table *classes; /* of an inherited class: struct cow_young_class *; NULL: none */
     st_table *inherited_fstrings; /* NULL: they are not in two parts */
     struct rb_id_table *inherited_constants; /* likewise */
+    st_table *next_fstrings; /* empty, for the next child; NULL: it needs none */
+    struct rb_id_table *next_constants; /* likewise */
 };
 
 extern struct cow_young_tables rb_young_tables;
 
+void rb_young_tables_prefork(void);
 void rb_young_tables_postfork_child(void);
 void rb_young_tables_merge(void);
 void rb_young_tables_update_references(void);

@@ -48,6 +48,12 @@ static const struct cow_os_calls fake_calls = {
     cow_os_allocate_zeroed, free
 };
 
+static void *
+fake_allocate_nothing(size_t size)
+{
+    return NULL;
+}
+
 static struct cow_vm_words words;
 
 static int
@@ -69,6 +75,7 @@ tear_down(void **state)
         cow_unpoison(words.regions[i].start, COW_VM_WORDS_REGION);
         munmap(words.regions[i].start, COW_VM_WORDS_REGION);
     }
+    free(words.lost);
     return good ? 0 : -1;
 }
 
@@ -110,7 +117,7 @@ test_a_freed_block_is_used_again(void **state)
     assert_true(allocate(COW_VM_WORDS_RUN, 64) != first);
     assert_ptr_equal(allocate(COW_VM_WORDS_RUN, 33), first);
     cow_vm_words_free(&words, COW_VM_WORDS_RUN, other, 48);
-    assert_int_equal(words.lost, 0);
+    assert_int_equal(words.lost_count, 0);
 }
 
 static void
@@ -155,6 +162,12 @@ test_the_end_of_an_extent(void **state)
 
 /* ---- around a fork */
 
+static bool
+same_page(const void *one, const void *other)
+{
+    return (uintptr_t)one / cow_os_page_size() == (uintptr_t)other / cow_os_page_size();
+}
+
 static void
 test_inherited_blocks_are_left_alone(void **state)
 {
@@ -162,28 +175,60 @@ test_inherited_blocks_are_left_alone(void **state)
 
     cow_vm_words_free(&words, COW_VM_WORDS_RUN, freed, 32);
     cow_vm_words_inherit(&words);
-    const size_t inherited = words.regions[0].inherited;
-    assert_int_equal(inherited, words.regions[0].used);
+    assert_int_equal(words.regions[0].inherited, words.regions[0].used);
+    assert_true(cow_vm_words_verify(&words, stderr));
 
     char *own = allocate(COW_VM_WORDS_RUN, 32);
-    assert_true(own >= words.regions[0].start + inherited);
+    assert_false(same_page(own, kept));
+    assert_int_equal(words.regions[0].inherited, words.regions[0].used); /* it goes on in the extent */
     char before[32];
     memcpy(before, kept, 32);
     cow_vm_words_free(&words, COW_VM_WORDS_RUN, kept, 32);
     cow_unpoison(kept, 32);
     assert_memory_equal(before, kept, 32);
-    assert_int_equal(words.lost, 32);
+    cow_poison(kept, 32);
     assert_int_equal(words.live, 32);
 
     cow_vm_words_free(&words, COW_VM_WORDS_RUN, own, 32);
     assert_ptr_equal(allocate(COW_VM_WORDS_RUN, 32), own);
+    assert_true(cow_vm_words_verify(&words, stderr));
 
-    /* A child of the child. */
+    /* A process that forks uses all of that again; its child does not. */
+    cow_vm_words_prefork(&words);
+    assert_true(cow_vm_words_verify(&words, stderr));
+    assert_int_equal(words.lost_count, 0);
+    assert_ptr_equal(allocate(COW_VM_WORDS_RUN, 32), kept);
+    assert_ptr_equal(allocate(COW_VM_WORDS_RUN, 32), freed);
     cow_vm_words_inherit(&words);
-    assert_int_equal(words.lost, 0);
     cow_vm_words_free(&words, COW_VM_WORDS_RUN, own, 32);
-    assert_int_equal(words.lost, 32);
-    assert_true(allocate(COW_VM_WORDS_RUN, 32) != own);
+    char *third = allocate(COW_VM_WORDS_RUN, 32);
+    assert_true(third != own && !same_page(third, freed));
+}
+
+/* Each generation replaces what it has inherited. None needs more than those before. */
+static void
+test_a_chain_of_forks(void **state)
+{
+    enum { BLOCKS = 2000 };
+    static char *blocks[BLOCKS];
+    size_t used = 0;
+
+    for (int generation = 0; generation < 300; generation++) {
+        for (int i = 0; i < BLOCKS; i++) {
+            const size_t size = (size_t)(i % 40 + 1) * 16;
+            const enum cow_vm_words_stream stream = i % COW_VM_WORDS_STREAMS;
+
+            if (generation > 0) cow_vm_words_free(&words, stream, blocks[i], size);
+            blocks[i] = allocate(stream, size);
+            assert_non_null(blocks[i]);
+        }
+        if (generation % 10 == 5) cow_vm_words_seal(&words);
+        cow_vm_words_prefork(&words);
+        cow_vm_words_inherit(&words);
+        if (generation % 50 == 0) assert_true(cow_vm_words_verify(&words, stderr));
+        if (generation == 10) used = words.regions[words.count - 1].used + words.count * COW_VM_WORDS_REGION;
+    }
+    assert_int_equal(words.regions[words.count - 1].used + words.count * COW_VM_WORDS_REGION, used);
 }
 
 static void
@@ -195,7 +240,7 @@ test_a_sealed_parent_goes_on_in_another_page(void **state)
     cow_vm_words_seal(&words);
     assert_ptr_equal(allocate(COW_VM_WORDS_RUN, 64), freed);
     char *next = allocate(COW_VM_WORDS_RUN, 64);
-    assert_true((uintptr_t)next / cow_os_page_size() != (uintptr_t)before / cow_os_page_size());
+    assert_false(same_page(next, before));
     for (int i = 0; i < 10000; i++) cow_vm_words_seal(&words); /* nothing was allocated: no page is skipped */
     assert_ptr_equal(allocate(COW_VM_WORDS_ONCE, 16), words.regions[0].start + COW_VM_WORDS_EXTENT);
 }
@@ -254,7 +299,26 @@ test_all_regions_are_full(void **state)
     assert_int_equal(words.count, COW_VM_WORDS_REGIONS);
     assert_true(bytes > COW_VM_WORDS_REGIONS * COW_VM_WORDS_REGION * 9 / 10);
     cow_vm_words_inherit(&words);
-    assert_null(cow_vm_words_alloc(&words, COW_VM_WORDS_RUN, 16));
+    assert_null(cow_vm_words_alloc(&words, COW_VM_WORDS_RUN, 4096));
+}
+
+/* What cannot be remembered is lost, and nothing else. */
+static void
+test_no_memory_to_remember(void **state)
+{
+    struct cow_os_calls calls = fake_calls;
+    char *blocks[70];
+
+    for (int i = 0; i < 70; i++) blocks[i] = allocate(COW_VM_WORDS_RUN, 16);
+    cow_vm_words_seal(&words);
+    cow_vm_words_inherit(&words);
+    for (int i = 0; i < 64; i++) cow_vm_words_free(&words, COW_VM_WORDS_RUN, blocks[i], 16);
+    calls.allocate = fake_allocate_nothing;
+    cow_os = &calls;
+    for (int i = 64; i < 70; i++) cow_vm_words_free(&words, COW_VM_WORDS_RUN, blocks[i], 16);
+    assert_int_equal(words.lost_count, 64);
+    cow_vm_words_prefork(&words);
+    for (int i = 63; i >= 0; i--) assert_ptr_equal(allocate(COW_VM_WORDS_RUN, 16), blocks[i]);
 }
 
 /* ---- verification */
@@ -269,7 +333,7 @@ test_a_fault_is_found(void **state)
     words.streams[COW_VM_WORDS_RUN].free[2] = (void *)(block + 8);
     assert_false(cow_vm_words_verify(&words, out));
     fclose(out);
-    assert_non_null(strstr(text, "cow_vm_words.streams[0].free[2]"));
+    assert_non_null(strstr(text, "cow_vm_words.streams[0].free, blocks of 48 bytes"));
     words.streams[COW_VM_WORDS_RUN].free[2] = NULL;
 }
 
@@ -282,12 +346,14 @@ main(void)
         cmocka_unit_test_setup_teardown(test_sizes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_end_of_an_extent, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_inherited_blocks_are_left_alone, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_chain_of_forks, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_sealed_parent_goes_on_in_another_page, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_no_region, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_limit_of_address_space, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_no_memory_for_a_region, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_no_memory_later, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_all_regions_are_full, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_no_memory_to_remember, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_fault_is_found, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,6 +19,7 @@ class TestHugePages < Minitest::Test
 
   def setup
     skip "this kernel has no transparent huge pages" unless File.directory?(SETTINGS)
+    skip "the kernel describes AddressSanitizer's terabytes for too long" if ASAN
   end
 
   # Ruby source for scripts: each_mapping(pid) { |kind, text| ... } with what the kernel says of each.

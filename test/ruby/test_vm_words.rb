@@ -347,6 +347,7 @@ class TestVmWords < Minitest::Test
     define_method(:"test_changes_with_#{jit}") do
       _, status = run_ruby_status("1", options: [option])
       skip "no #{jit} in this build" unless status.success?
+      skip "RJIT looks into the slots of freed iseqs (compiler.rb, imemo_type_p)" if ASAN && jit == "rjit"
 
       CHANGES.each { |name, change| run_change(name, change, options: [option]) }
     end
@@ -372,10 +373,63 @@ class TestVmWords < Minitest::Test
   def test_memory_denied_to_a_region
     skip "AddressSanitizer takes more addresses" if ASAN
 
-    script = PROGRAM + "check\nin_child { check; eval('1 + 1'); GC.start }\nputs :done"
+    script = PROGRAM + <<~'RUBY'
+      check
+      in_child { check; eval("1 + 1"); GC.start }
+      maps = File.read("/proc/self/maps")
+      raise "there is a region" if maps.include?("[anon:Ruby:VM words]")
+      puts :done
+    RUBY
     out, status = Open3.capture2e("sh", "-c", 'ulimit -v 1500000; exec "$@"', "sh", RUBY, "-e", script)
     assert status.success?, out
     assert_equal "done", out.lines.last.chomp
+  end
+
+  # The child goes on in the match that its parent was in, after it has compiled the regexp for other strings.
+  # malloc overwrites what is freed.
+  def test_a_fork_in_a_match
+    run_ruby(<<~'RUBY', timeout: 120, env: { "MALLOC_CONF" => "junk:true", "MALLOC_PERTURB_" => "165" })
+      pattern = /((?:a|b|ab)+)+\1c/
+      others = [["\xA4\xA2 abc", "EUC-JP"], ["\u3042 abc", "UTF-8"], ["\x82\xA0 abc", "Windows-31J"]]
+      others.map! { |text, encoding| text.dup.force_encoding(encoding) }
+      long = "\u3042" + "ab" * 10 + "dc" # takes seconds
+      pattern.match?("\u3042")
+      parent, child = $$, nil
+      trap("USR1") do
+        child = fork
+        50.times { others.each { |text| pattern.match?(text) } } unless child
+      end
+      Thread.new { sleep 0.2; Process.kill(:USR1, parent) }
+      raise "match" if pattern.match?(long)
+      exit!(0) if $$ != parent
+      raise "the match was too short" unless child
+      raise "child" unless Process.wait2(child).last.success?
+    RUBY
+  end
+
+  # Each generation replaces what it has inherited, and only the last one lives.
+  def test_a_chain_of_forks_does_not_grow
+    skip "AddressSanitizer keeps what is freed" if ASAN
+    skip "the kernel does not tell here what a process has" unless File.readable?("/proc/self/smaps_rollup")
+
+    out = run_ruby(<<~'RUBY', timeout: 300)
+      def resident_kb = File.read("/proc/self/smaps_rollup")[/^Rss:\s+(\d+)/, 1].to_i
+      sizes = []
+      (1..60).each do |generation|
+        200.times { |i| eval("class G#{i}; def m(x) = [x, x.size, i].map { |y| y.to_s }; end") }
+        Array.new(3_000) { Mutex.new }
+        1_000.times { |i| eval("proc { |x| x.size + #{i} }") }
+        200.times { |i| Object.send(:remove_const, :"G#{i}") }
+        2.times { GC.start }
+        sizes << resident_kb if generation % 20 == 0
+        if fork
+          exit!(Process.wait2.last.success?)
+        end
+      end
+      puts sizes.inspect
+    RUBY
+    first, *, last = out.scan(/\d+/).map(&:to_i)
+    assert_operator last, :<, first * 1.15, out
   end
 
   # Pristine CRuby aborts (0178-kept-mutexes).
