@@ -64,7 +64,7 @@ struct cow_vm_words_free {
 struct cow_vm_words_region {
     char *start;
     size_t used, committed; /* bytes from the start: given to streams; readable and writable */
-    size_t inherited; /* bytes from the start that a parent of this process had used */
+    size_t inherited; /* bytes from the start that a parent had used at the fork; 0 when the process forks */
 };
 
 /* An inherited block that a child has freed; its size says in which list it belongs. */

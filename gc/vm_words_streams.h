@@ -8,7 +8,8 @@
 
 #include <stddef.h>
 
-/* What lies apart from what: words of one stream are written at about the same time, and die together. */
+/* What lies apart from what: words of one stream are written at about the same time, or by the same kind of
+ * code, and are about equally old when they are freed. */
 enum cow_vm_words_stream {
     COW_VM_WORDS_RUN, /* of methods and blocks */
     COW_VM_WORDS_ONCE, /* of what runs once: files, bodies of classes, eval */

@@ -72,15 +72,17 @@ rb_young_class_free(VALUE klass)
     xfree(young);
 }
 
-/* Before a fork: makes the empty tables that the child will take. Raises NoMemoryError, which a child could
- * not: it would be left between two states. */
+/* Before a fork: makes the empty tables that the child will take. Takes the VM lock, because Ractors may fork
+ * at once. Raises NoMemoryError, which a child could not: it would be left between two states. */
 void
 rb_young_tables_prefork(void)
 {
+    RB_VM_LOCK();
     if (rb_young_tables.inherited_fstrings == NULL && rb_young_tables.next_fstrings == NULL)
         rb_young_tables.next_fstrings = st_init_table(GET_VM()->frozen_strings->type);
     if (rb_young_tables.inherited_constants == NULL && rb_young_tables.next_constants == NULL)
         rb_young_tables.next_constants = rb_id_table_create(0);
+    RB_VM_UNLOCK();
 }
 
 /* In a child, before it runs any Ruby. Where another Ractor has merged the tables since they were looked at,

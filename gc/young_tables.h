@@ -28,7 +28,7 @@
  * rb_young_callable_m_tbl_to_write, rb_young_class_free; rb_young_tables_update_references,
  * rb_young_tables_free; rb_young_inherited_constant_p.
  *
- * All need the VM lock, or that the other Ractors are stopped.
+ * All but rb_young_tables_prefork need the VM lock, or that the other Ractors are stopped.
  *
  * Who writes this memory after a fork: a child writes its young tables, and the parent's part only if it
  * deletes an entry there.
