@@ -4,7 +4,8 @@
  *
  *     cow_prefork            in the process that forks, before fork(2), without the VM lock:
  *         1. seal            prepares and seals the heap, if seal_policy.h says that it pays
- *         2. finalizers      of dead objects run here, so that they do not run in both processes
+ *         2. finalizers      of dead objects run here, so that they do not run in both processes; then
+ *                            handlers of signals
  *         3. mark stack      chunks that are not in use go back to the system
  *         4. VM words        that a child has freed are used again, if that child forks in turn
  *     cow_postfork_child     in the child, with the VM lock:
@@ -95,6 +96,8 @@ cow_prefork(rb_objspace_t *objspace)
 {
     cow_seal_before_fork(objspace);
     cow_finalize_as_job(objspace);
+    /* What has come until now is this process's alone. From here to fork(2) no Ruby runs. */
+    rb_thread_check_ints();
 
     /* Each process would write the chunks in its next collection, and so copy them. */
     unsigned int level = rb_gc_vm_lock();
