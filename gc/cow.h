@@ -20,8 +20,8 @@
  *     heap_growth.c, seal.c           heap_allocatable_slots_expand; sweep.c (seal.c includes vm_words.c)
  *     mark_push.h, mark.c             push_mark_stack_chunk; pop_mark_stack
  *     verify.c                        struct verify_internal_consistency_struct
- *     prepare_heap.c, fork.c          garbage_collect; prepare_heap.c
- *     environment.c                   get_envparam_size
+ *     prepare_heap.c, fork.c          garbage_collect; prepare_heap.c (which includes allocator.c)
+ *     environment.c                   get_envparam_size; prepare_heap.c
  *
  * gc.c includes update_reference.c, late_names.c, vm_hooks.c and census.c; symbol.c includes symbol_names.c;
  * version.c includes revision.h; vm.c includes young_tables.c and iseq_jit.h, iseq.c and
@@ -57,6 +57,7 @@ extern unsigned int rb_gc_fork_depth;
 #include "seal_policy.h"
 #include "sweep_modes.h"
 #include "mark_stack.h"
+#include "allocator.h"
 
 /* Settings of the process, in ruby_gc_params_t (environment.c reads them). */
 struct cow_settings {

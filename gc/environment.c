@@ -38,6 +38,15 @@ cow_read_settings(bool sized_by_user)
         gc_params.cow.seal_compact = false;
     }
 
+    bool fork_malloc = true;
+    env = getenv("RUBY_GC_FORK_MALLOC");
+    if (!cow_setting_switch(env, &fork_malloc)) {
+        rb_warn("RUBY_GC_FORK_MALLOC=%s is ignored: it must be 0 or 1", env);
+    }
+    size_t leave_limit = COW_ALLOCATOR_LEAVE_LIMIT;
+    get_envparam_size("RUBY_GC_FORK_MALLOC_LEAVE", &leave_limit, 0);
+    cow_allocator_find(fork_malloc, leave_limit);
+
     env = getenv("RUBY_GC_SWEEP");
     if (!cow_sweep_mode_read(env, &gc_params.cow.sweep_mode)) {
         rb_warn("RUBY_GC_SWEEP=%s is ignored: it must be keep, discard or visit-all", env);

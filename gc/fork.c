@@ -103,6 +103,7 @@ cow_prefork(rb_objspace_t *objspace)
     unsigned int level = rb_gc_vm_lock();
     mark_stack_free_cache(&objspace->mark_stack);
     cow_vm_words_prefork(&cow_vm_words);
+    cow_allocator_prefork(objspace->seal.count);
     rb_gc_vm_unlock(level);
 }
 
@@ -119,6 +120,7 @@ cow_postfork_parent(rb_objspace_t *objspace, bool forked)
 static void
 cow_postfork_child(rb_objspace_t *objspace)
 {
+    cow_allocator_inherit();
     objspace->flags.forked_child = TRUE;
     rb_gc_fork_depth++;
     cow_walks_postfork_child(objspace);
@@ -134,6 +136,12 @@ void
 rb_gc_impl_before_fork(void *objspace_ptr)
 {
     cow_prefork(objspace_ptr);
+}
+
+void
+rb_gc_impl_native_thread_started(void *objspace_ptr)
+{
+    cow_allocator_thread();
 }
 
 void

@@ -21,6 +21,8 @@
 # define COW_PREPARE_HEAP_DEAD_SLOTS 256
 #endif
 
+#include "allocator.c"
+
 void rb_gc_before_seal(void); /* vm_hooks.c */
 
 /* May the heap be sealed if the setting is at least +mode+, and is it big enough? */
@@ -58,6 +60,7 @@ cow_seal_prepare(rb_objspace_t *objspace)
         cow_heap_allowance_reset(objspace);
     }
     rb_gc_vm_unlock(level);
+    cow_allocator_trim();
 }
 
 /* Opens all sealed pages, because Process.warmup compacts the whole heap, and makes all objects candidates to
@@ -137,9 +140,7 @@ cow_prepare_heap(rb_objspace_t *objspace, void (*finalize)(void *))
     } while (!cow_prepare_heap_round(objspace, seal, --rounds == 0));
     (*finalize)(objspace);
 
-#if defined(HAVE_MALLOC_TRIM) && !defined(RUBY_ALTERNATIVE_MALLOC_HEADER)
-    malloc_trim(0);
-#endif
+    cow_allocator_trim();
 }
 
 /* Process.warmup. */

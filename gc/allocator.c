@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * allocator: the parts of allocator.h that are not inlined.
+ */
+
+#ifndef _GNU_SOURCE
+# define _GNU_SOURCE
+#endif
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#ifdef __linux__
+# include <dlfcn.h>
+# include <malloc.h>
+#endif
+#include "allocator.h"
+#include "assertion.h"
+#include "os.h"
+
+/* jemalloc's flag for "past the thread's cache", and its index for "all arenas". */
+#define COW_JEMALLOC_UNCACHED 0x100
+#define COW_JEMALLOC_ALL "4096"
+
+/* For the defaults of glibc: the most arenas; from which size blocks are mapped one by one, and how much free
+ * memory at the top of the heap stays. */
+enum {
+    COW_GLIBC_ARENAS = 2,
+    COW_GLIBC_MMAP_THRESHOLD = 1 << 20,
+    COW_GLIBC_TRIM_THRESHOLD = 1 << 20
+};
+
+#if defined(__linux__) && !defined(malloc)
+# define COW_ALLOCATOR_FINDS 1
+#else
+# define COW_ALLOCATOR_FINDS 0 /* malloc is another function of that name, by a macro, or the system has no dladdr */
+#endif
+
+#if COW_ALLOCATOR_FINDS
+/* Gives the function +name+ if it is of the object that malloc is of; NULL otherwise. A program may have
+ * loaded a second allocator that is not in use. */
+static void *
+cow_allocator_symbol(const void *object, const char *name)
+{
+    Dl_info info;
+    void *address = dlsym(RTLD_DEFAULT, name);
+
+    return address && dladdr(address, &info) && info.dli_fbase == object ? address : NULL;
+}
+
+/* Does the environment set +variable+, or +tunable+ among glibc's tunables? */
+static bool
+cow_glibc_is_set(const char *variable, const char *tunable)
+{
+    const char *value = getenv(variable), *tunables = getenv("GLIBC_TUNABLES");
+
+    return (value && *value) || (tunables && strstr(tunables, tunable));
+}
+
+/* glibc: few arenas, and free memory goes back early. What the environment says wins. glibc adapts the two
+ * thresholds to the program until one of them is set, so they are set together or not at all. */
+static void
+cow_glibc_defaults(void)
+{
+# ifdef __GLIBC__
+    if (!cow_glibc_is_set("MALLOC_ARENA_MAX", "glibc.malloc.arena_max"))
+        mallopt(M_ARENA_MAX, COW_GLIBC_ARENAS);
+    if (!cow_glibc_is_set("MALLOC_TRIM_THRESHOLD_", "glibc.malloc.trim_threshold") &&
+        !cow_glibc_is_set("MALLOC_MMAP_THRESHOLD_", "glibc.malloc.mmap_threshold")) {
+        mallopt(M_MMAP_THRESHOLD, COW_GLIBC_MMAP_THRESHOLD);
+        mallopt(M_TRIM_THRESHOLD, COW_GLIBC_TRIM_THRESHOLD);
+    }
+# endif
+}
+#endif
+
+/* Finds out which malloc is in use and what it has, once, when the process starts. +on+: shall it know about
+ * fork? +leave_limit+: how many bytes of inherited blocks a child may leave, where that helps. */
+static void
+cow_allocator_find(bool on, size_t leave_limit)
+{
+    struct cow_allocator *const a = &cow_allocator;
+
+    a->on = on;
+#if COW_ALLOCATOR_FINDS
+    Dl_info info;
+    void *address = dlsym(RTLD_DEFAULT, "malloc");
+    if (address == NULL || !dladdr(address, &info)) return;
+    const void *const object = info.dli_fbase;
+    struct cow_allocator_calls *const calls = &a->calls;
+# define FIND(field, name) ((calls->field = (__typeof__(calls->field))cow_allocator_symbol(object, name)) != NULL)
+
+    (void)FIND(usable_size, "malloc_usable_size");
+    if (FIND(control, "mallctl") && FIND(deallocate, "dallocx") && FIND(reallocate, "rallocx"))
+        a->kind = COW_ALLOCATOR_JEMALLOC;
+    else if (FIND(collect, "mi_collect") && FIND(heap_new, "mi_heap_new") &&
+             FIND(heap_set_default, "mi_heap_set_default"))
+        a->kind = COW_ALLOCATOR_MIMALLOC;
+    else if (FIND(release_free_memory, "MallocExtension_ReleaseFreeMemory"))
+        a->kind = COW_ALLOCATOR_TCMALLOC;
+    else if (cow_allocator_symbol(object, "gnu_get_libc_version") && FIND(trim, "malloc_trim"))
+        a->kind = COW_ALLOCATOR_GLIBC;
+# if COW_ALLOCATOR_HAS_MALLINFO
+    if (a->kind == COW_ALLOCATOR_GLIBC) (void)FIND(information, "mallinfo2");
+# endif
+# undef FIND
+    if (a->kind == COW_ALLOCATOR_GLIBC) cow_glibc_defaults();
+    if (a->kind != COW_ALLOCATOR_JEMALLOC && a->kind != COW_ALLOCATOR_OTHER && calls->usable_size)
+        a->leave_limit = leave_limit;
+#endif
+}
+
+/* Gives the name of the malloc in use. */
+static const char *
+cow_allocator_name(void)
+{
+    static const char *const names[] = { "other", "glibc", "jemalloc", "mimalloc", "tcmalloc" };
+
+    return names[cow_allocator.kind];
+}
+
+/* Gives free memory back to the system, and empties the thread's cache. */
+static void
+cow_allocator_trim(void)
+{
+    const struct cow_allocator_calls *const calls = &cow_allocator.calls;
+
+    switch (cow_allocator.kind) {
+      case COW_ALLOCATOR_JEMALLOC:
+        calls->control("thread.tcache.flush", NULL, NULL, NULL, 0);
+        calls->control("arena." COW_JEMALLOC_ALL ".purge", NULL, NULL, NULL, 0);
+        break;
+      case COW_ALLOCATOR_MIMALLOC: calls->collect(true); break;
+      case COW_ALLOCATOR_TCMALLOC: calls->release_free_memory(); break;
+      case COW_ALLOCATOR_GLIBC: calls->trim(0); break;
+      case COW_ALLOCATOR_OTHER: break;
+    }
+}
+
+/* Frees the blocks that fill holes. */
+static void
+cow_allocator_empty_holes(void)
+{
+    while (cow_allocator.fillers) {
+        struct cow_allocator_filler *filler = cow_allocator.fillers;
+
+        cow_allocator.fillers = filler->next;
+        free(filler);
+    }
+    cow_allocator.filler_count = cow_allocator.filler_bytes = 0;
+}
+
+/* Gives the size of the blocks to fill holes with after those of +size+: by steps of an eighth, in multiples
+ * of 16. glibc's blocks have sizes of 24, 40, 56 and so on. */
+static size_t
+cow_allocator_smaller_filler(size_t size)
+{
+    size_t step = size / 8 & ~(size_t)15;
+
+    return size - (step ? step : 16);
+}
+
+/* Fills the holes of glibc's main heap: with blocks of each size, from the largest, until one comes from the top
+ * chunk, in which the heap grows. Does nothing in a thread that has another arena. */
+static void
+cow_allocator_fill_holes(void)
+{
+#if COW_ALLOCATOR_HAS_MALLINFO
+    enum { LARGEST = (64 << 10) - 8, SMALLEST = 24 };
+    struct cow_allocator *const a = &cow_allocator;
+    if (a->calls.information == NULL) return;
+    struct mallinfo2 info = a->calls.information();
+    const uintptr_t end = (uintptr_t)sbrk(0), top = end - info.keepcost, begin = end - info.arena;
+
+    for (size_t size = LARGEST; size >= SMALLEST; size = cow_allocator_smaller_filler(size)) {
+        for (;;) {
+            struct cow_allocator_filler *filler = malloc(size);
+
+            if (filler == NULL) return;
+            if ((uintptr_t)filler < begin || (uintptr_t)filler >= top) {
+                free(filler);
+                break;
+            }
+            filler->next = a->fillers;
+            a->fillers = filler;
+            a->filler_count++;
+            a->filler_bytes += size;
+        }
+    }
+#endif
+}
+
+/* In a process that is about to fork: what is free shall not be where a child allocates. +seals+ says how often
+ * the process has sealed its heap; holes are filled again after each. */
+static void
+cow_allocator_prefork(size_t seals)
+{
+    struct cow_allocator *const a = &cow_allocator;
+
+    if (!a->on) return;
+    if (a->kind == COW_ALLOCATOR_JEMALLOC) {
+        size_t size = sizeof(a->background);
+
+        if (a->calls.control("background_thread", &a->background, &size, NULL, 0) != 0) a->background = false;
+        a->calls.control("thread.tcache.flush", NULL, NULL, NULL, 0);
+    }
+    else if (a->kind == COW_ALLOCATOR_GLIBC && a->filled_for != seals) {
+        cow_allocator_empty_holes();
+        a->calls.trim(0);
+        cow_allocator_fill_holes();
+        a->filled_for = seals;
+    }
+}
+
+/* Gives how many bytes are allocated in all arenas; 0 if the allocator does not tell. */
+static size_t
+cow_allocator_allocated(void)
+{
+    const struct cow_allocator_calls *const calls = &cow_allocator.calls;
+
+    if (cow_allocator.kind == COW_ALLOCATOR_JEMALLOC) {
+        uint64_t epoch = 1;
+        size_t allocated = 0, size = sizeof(allocated);
+
+        calls->control("epoch", NULL, NULL, &epoch, sizeof(epoch));
+        return calls->control("stats.allocated", &allocated, &size, NULL, 0) == 0 ? allocated : 0;
+    }
+#if COW_ALLOCATOR_HAS_MALLINFO
+    if (calls->information) {
+        struct mallinfo2 info = calls->information();
+
+        return info.uordblks + info.hblkhd;
+    }
+#endif
+    return 0;
+}
+
+/* Marks the memory from +from+ to +to+ as inherited. */
+static void
+cow_allocator_mark(unsigned char *map, uintptr_t from, uintptr_t to)
+{
+    for (uintptr_t region = from >> COW_ALLOCATOR_REGION_SHIFT; region << COW_ALLOCATOR_REGION_SHIFT < to; region++) {
+        if (region / 8 >= COW_ALLOCATOR_MAP_SIZE) return;
+        unsigned char *byte = &map[region / 8], bit = (unsigned char)(1 << region % 8);
+        if (!(*byte & bit)) *byte |= bit;
+    }
+}
+
+/* Marks what a line of /proc/self/maps ("from-to access ...") says, if it is private and may be written. */
+static void
+cow_allocator_mark_line(unsigned char *map, const char *line)
+{
+    char *rest;
+    uintptr_t from = (uintptr_t)strtoull(line, &rest, 16), to;
+
+    if (*rest != '-') return;
+    to = (uintptr_t)strtoull(rest + 1, &rest, 16);
+    if (strncmp(rest, " rw", 3) == 0 && rest[3] && rest[4] == 'p') cow_allocator_mark(map, from, to);
+}
+
+/* Marks what is mapped, as the file +maps+ (/proc/self/maps) says. Allocates nothing. Gives false if the file
+ * cannot be read. */
+static bool
+cow_allocator_mark_maps(unsigned char *map, int maps)
+{
+    enum { LONGEST = 8192 }; /* a path has at most 4,096 bytes */
+    char text[LONGEST + 1];
+    size_t filled = 0;
+
+    for (;;) {
+        ssize_t got = read(maps, text + filled, LONGEST - filled);
+
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return false;
+        if (got == 0) return true;
+        filled += (size_t)got;
+        text[filled] = '\0';
+
+        char *line = text, *end;
+        while ((end = memchr(line, '\n', filled - (size_t)(line - text))) != NULL) {
+            cow_allocator_mark_line(map, line);
+            line = end + 1;
+        }
+        filled -= (size_t)(line - text);
+        if (filled == LONGEST) filled = 0;
+        memmove(text, line, filled);
+    }
+}
+
+/* Adds to the bitmap what this process has inherited. Without a bitmap, inherited blocks are freed as ever. */
+static void
+cow_allocator_note_inherited(void)
+{
+    struct cow_allocator *const a = &cow_allocator;
+    unsigned char *map = (unsigned char *)a->inherited;
+    int maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+
+    if (maps < 0) return;
+    if (map == NULL) map = cow_os_alloc(COW_ALLOCATOR_MAP_SIZE);
+    if (map != NULL && !cow_allocator_mark_maps(map, maps) && a->inherited == NULL) {
+        cow_os_free(map, COW_ALLOCATOR_MAP_SIZE);
+        map = NULL;
+    }
+    a->inherited = map;
+    close(maps);
+}
+
+/* Makes the thread that calls it allocate in this child's arena. */
+static void
+cow_allocator_thread(void)
+{
+    struct cow_allocator *const a = &cow_allocator;
+
+    if (a->arena_count == 0) return;
+    unsigned arena = a->arenas[a->arena];
+    a->calls.control("thread.arena", NULL, NULL, &arena, sizeof(arena));
+}
+
+/* jemalloc: gives a child an arena. If jemalloc refuses, the child allocates as its parent did. */
+static void
+cow_jemalloc_inherit(void)
+{
+    struct cow_allocator *const a = &cow_allocator;
+    unsigned arena;
+    size_t size = sizeof(arena);
+
+    if (a->arena_count == COW_ALLOCATOR_MOST_ARENAS) {
+        a->arena = (a->arena + 1) % COW_ALLOCATOR_MOST_ARENAS;
+    }
+    else {
+        if (a->calls.control("arenas.create", &arena, &size, NULL, 0) != 0) return;
+        a->arena = a->arena_count++;
+        a->arenas[a->arena] = arena;
+    }
+    a->calls.control("thread.tcache.flush", NULL, NULL, NULL, 0);
+    cow_allocator_thread();
+    /* jemalloc's thread that gives memory back ends at a fork. */
+    if (a->background) a->calls.control("background_thread", NULL, NULL, &a->background, sizeof(a->background));
+}
+
+/* In a child, at once after the fork. */
+static void
+cow_allocator_inherit(void)
+{
+    struct cow_allocator *const a = &cow_allocator;
+
+    if (!a->on || a->kind == COW_ALLOCATOR_OTHER) return;
+    a->inherited_bytes = cow_allocator_allocated();
+    a->freed_bytes = 0;
+    cow_allocator_note_inherited();
+    if (a->kind == COW_ALLOCATOR_JEMALLOC) {
+        cow_jemalloc_inherit();
+    }
+    else if (a->kind == COW_ALLOCATOR_MIMALLOC) {
+        void *heap = a->calls.heap_new();
+
+        if (heap) a->calls.heap_set_default(heap);
+    }
+#if COW_ALLOCATOR_HAS_MALLINFO
+    else if (a->calls.information) {
+        const uintptr_t end = (uintptr_t)sbrk(0), region = (uintptr_t)1 << COW_ALLOCATOR_REGION_SHIFT;
+
+        a->own_from = end - a->calls.information().keepcost;
+        a->own_to = (end + region - 1) & ~(region - 1);
+    }
+#endif
+}
+
+/* Frees a block that is inherited. */
+static void
+cow_allocator_free_inherited(void *block)
+{
+    struct cow_allocator *const a = &cow_allocator;
+
+    if (a->kind == COW_ALLOCATOR_JEMALLOC) {
+        a->calls.deallocate(block, COW_JEMALLOC_UNCACHED);
+        return;
+    }
+    if (a->leave_limit > 0) {
+        size_t size = a->calls.usable_size(block);
+
+        __atomic_fetch_add(&a->freed_bytes, size, __ATOMIC_RELAXED);
+        if (size <= COW_ALLOCATOR_MOST_LEFT) {
+            if (__atomic_add_fetch(&a->left_bytes, size, __ATOMIC_RELAXED) <= a->leave_limit) {
+                __atomic_fetch_add(&a->left_blocks, 1, __ATOMIC_RELAXED);
+                return;
+            }
+            __atomic_fetch_sub(&a->left_bytes, size, __ATOMIC_RELAXED);
+        }
+    }
+    free(block);
+}
+
+/* Resizes a block that is inherited; the contract is realloc's. */
+static void *
+cow_allocator_realloc_inherited(void *block, size_t size)
+{
+    const struct cow_allocator *const a = &cow_allocator;
+
+    if (a->kind == COW_ALLOCATOR_JEMALLOC) return a->calls.reallocate(block, size, COW_JEMALLOC_UNCACHED);
+    if (a->leave_limit == 0) return realloc(block, size);
+
+    size_t old_size = a->calls.usable_size(block);
+    if (old_size > COW_ALLOCATOR_MOST_LEFT) return realloc(block, size);
+    if (size <= old_size) return block;
+
+    void *copy = malloc(size);
+    if (copy == NULL) return NULL;
+    memcpy(copy, block, old_size);
+    cow_allocator_free_inherited(block);
+    return copy;
+}

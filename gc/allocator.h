@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef COW_ALLOCATOR_H
+#define COW_ALLOCATOR_H
+
+/*
+ * allocator: makes malloc know about fork, as far as the malloc in use lets it.
+ *
+ * Job: a forked child that allocates in the holes between the blocks that it has inherited, or writes into
+ * such a block to free it, copies an OS page each time. What is done about it depends on the allocator:
+ *
+ *                   before a fork that seals      in a child, at the fork         inherited block freed
+ *     jemalloc 5    cache emptied, dirty pages    an arena of its own, for this   past the thread's cache
+ *                   given back                    thread and for later ones
+ *     glibc         free pages given back,        -                               left, up to a bound, if small
+ *                   holes filled
+ *     mimalloc      free pages given back         a heap of its own               left, up to a bound, if small
+ *     tcmalloc      free pages given back         -                               left, up to a bound, if small
+ *     others        -                             -                               as ever
+ *
+ * glibc has no way to give a thread another arena. So the parent fills the holes: it allocates blocks of ever
+ * smaller sizes, until each comes from the top of the heap. They are freed before the next filling.
+ *
+ * An address is taken for inherited if something was mapped within its 2 MB at the fork. That errs for blocks
+ * of the child next to inherited memory: they are freed past the cache, or left; a block that is left counts
+ * against the bound.
+ *
+ * Entry points: cow_allocator_free, cow_allocator_realloc. In allocator.c: cow_allocator_find;
+ * cow_allocator_trim, cow_allocator_prefork in a parent, cow_allocator_inherit and cow_allocator_thread in a
+ * child; cow_allocator_usage.
+ *
+ * Who writes this memory after a fork: a child writes the words below at the fork, and the counters of blocks
+ * that it leaves; it adds to the bitmap what it has inherited.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#ifdef __GLIBC__
+# include <malloc.h>
+#endif
+
+/* glibc has mallinfo2 since 2.33. */
+#if defined(__GLIBC_PREREQ)
+# define COW_ALLOCATOR_HAS_MALLINFO __GLIBC_PREREQ(2, 33)
+#else
+# define COW_ALLOCATOR_HAS_MALLINFO 0
+#endif
+
+enum {
+    COW_ALLOCATOR_REGION_SHIFT = 21, /* 2 MB */
+    COW_ALLOCATOR_ADDRESS_BITS = 47,
+    /* Descendants of one process have so many arenas; further ones take turns. jemalloc has room for 4,094. */
+    COW_ALLOCATOR_MOST_ARENAS = 64,
+    /* The largest block that may be left, in bytes. */
+    COW_ALLOCATOR_MOST_LEFT = 1024,
+    /* How many bytes of blocks a process and those that it descends from may leave. */
+    COW_ALLOCATOR_LEAVE_LIMIT = 8 << 20
+};
+#define COW_ALLOCATOR_MAP_SIZE \
+    ((size_t)1 << (COW_ALLOCATOR_ADDRESS_BITS - COW_ALLOCATOR_REGION_SHIFT - 3))
+
+enum cow_allocator_kind {
+    COW_ALLOCATOR_OTHER,
+    COW_ALLOCATOR_GLIBC,
+    COW_ALLOCATOR_JEMALLOC,
+    COW_ALLOCATOR_MIMALLOC,
+    COW_ALLOCATOR_TCMALLOC
+};
+
+/* A block that fills a hole. */
+struct cow_allocator_filler { struct cow_allocator_filler *next; };
+
+/* What an allocator has beside malloc; NULL where it does not. */
+struct cow_allocator_calls {
+    /* jemalloc */
+    int (*control)(const char *name, void *old, size_t *old_size, void *new_value, size_t new_size);
+    void (*deallocate)(void *block, int flags);
+    void *(*reallocate)(void *block, size_t size, int flags);
+    /* mimalloc */
+    void (*collect)(bool force);
+    void *(*heap_new)(void);
+    void *(*heap_set_default)(void *heap);
+    /* tcmalloc */
+    void (*release_free_memory)(void);
+    /* glibc */
+    int (*trim)(size_t pad);
+#if COW_ALLOCATOR_HAS_MALLINFO
+    struct mallinfo2 (*information)(void);
+#endif
+    /* all of them */
+    size_t (*usable_size)(void *block);
+};
+
+struct cow_allocator {
+    enum cow_allocator_kind kind;
+    bool on; /* false: the user has switched this file off */
+    struct cow_allocator_calls calls;
+    const unsigned char *inherited; /* a bit for each 2 MB of addresses; NULL: nothing is inherited */
+    uintptr_t own_from, own_to; /* glibc: the top of the heap, which is the child's although the bits say no */
+
+    unsigned arenas[COW_ALLOCATOR_MOST_ARENAS]; /* jemalloc: of this process and those that it descends from */
+    unsigned arena_count, arena; /* the number of these, and the index of this process's */
+    bool background; /* jemalloc: does it have a thread that gives memory back? */
+
+    struct cow_allocator_filler *fillers;
+    size_t filler_count, filler_bytes;
+    size_t filled_for; /* the number of seals when the holes were filled */
+
+    size_t leave_limit; /* bytes; 0: no block is left */
+    size_t left_bytes, left_blocks; /* of this process and those that it descends from */
+    size_t inherited_bytes; /* what was allocated at the fork */
+    size_t freed_bytes; /* inherited and freed by xfree or xrealloc, or left */
+};
+
+static struct cow_allocator cow_allocator;
+
+static void cow_allocator_free_inherited(void *block);
+static void *cow_allocator_realloc_inherited(void *block, size_t size);
+
+/* Is the block, as far as its address tells, inherited? */
+static inline bool
+cow_allocator_inherited_p(const void *block)
+{
+    const uintptr_t address = (uintptr_t)block, region = address >> COW_ALLOCATOR_REGION_SHIFT;
+
+    return cow_allocator.inherited != NULL && region / 8 < COW_ALLOCATOR_MAP_SIZE &&
+           (cow_allocator.inherited[region / 8] >> region % 8 & 1) &&
+           !(address - cow_allocator.own_from < cow_allocator.own_to - cow_allocator.own_from);
+}
+
+/* Frees what malloc gave. */
+static inline void
+cow_allocator_free(void *block)
+{
+    if (cow_allocator_inherited_p(block)) cow_allocator_free_inherited(block);
+    else free(block);
+}
+
+/* Does what realloc does. +block+ is not NULL, and +size+ is not 0. */
+static inline void *
+cow_allocator_realloc(void *block, size_t size)
+{
+    if (cow_allocator_inherited_p(block)) return cow_allocator_realloc_inherited(block, size);
+    return realloc(block, size);
+}
+
+#endif /* COW_ALLOCATOR_H */
