@@ -151,14 +151,16 @@ cow_allocator_empty_holes(void)
     cow_allocator.filler_count = cow_allocator.filler_bytes = 0;
 }
 
-/* Gives the size of the blocks to fill holes with after those of +size+: by steps of an eighth, in multiples
- * of 16. glibc's blocks have sizes of 24, 40, 56 and so on. */
+/* Gives the size of the blocks to fill holes with after those of +size+. glibc's blocks have sizes of 24, 40, 56
+ * and so on; up to CACHED bytes the thread's cache has a list of each. */
 static size_t
 cow_allocator_smaller_filler(size_t size)
 {
-    size_t step = size / 8 & ~(size_t)15;
+    enum { CACHED = 1032 };
+    const size_t smaller = size - (size / 8 & ~(size_t)15);
 
-    return size - (step ? step : 16);
+    if (size <= CACHED) return size - 16;
+    return smaller > CACHED ? smaller : CACHED;
 }
 
 /* Fills the holes of glibc's main heap: with blocks of each size, from the largest, until one comes from the top
@@ -380,7 +382,8 @@ cow_allocator_free_inherited(void *block)
     if (a->leave_limit > 0) {
         size_t size = a->calls.usable_size(block);
 
-        __atomic_fetch_add(&a->freed_bytes, size, __ATOMIC_RELAXED);
+        /* glibc counts the word before a block as allocated as well. */
+        __atomic_fetch_add(&a->freed_bytes, size + sizeof(size_t), __ATOMIC_RELAXED);
         if (size <= COW_ALLOCATOR_MOST_LEFT) {
             if (__atomic_add_fetch(&a->left_bytes, size, __ATOMIC_RELAXED) <= a->leave_limit) {
                 __atomic_fetch_add(&a->left_blocks, 1, __ATOMIC_RELAXED);

@@ -44,7 +44,13 @@ cow_read_settings(bool sized_by_user)
         rb_warn("RUBY_GC_FORK_MALLOC=%s is ignored: it must be 0 or 1", env);
     }
     size_t leave_limit = COW_ALLOCATOR_LEAVE_LIMIT;
-    get_envparam_size("RUBY_GC_FORK_MALLOC_LEAVE", &leave_limit, 0);
+    env = getenv("RUBY_GC_FORK_MALLOC_LEAVE");
+    if (env && strcmp(env, "0") == 0) {
+        leave_limit = 0;
+    }
+    else if (!get_envparam_size("RUBY_GC_FORK_MALLOC_LEAVE", &leave_limit, 0) && env && *env) {
+        rb_warn("RUBY_GC_FORK_MALLOC_LEAVE=%s is ignored: it must be a number of bytes", env);
+    }
     cow_allocator_find(fork_malloc, leave_limit);
 
     env = getenv("RUBY_GC_SWEEP");

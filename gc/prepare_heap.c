@@ -22,6 +22,7 @@
 #endif
 
 #include "allocator.c"
+#include "allocator_stat.c"
 
 void rb_gc_before_seal(void); /* vm_hooks.c */
 

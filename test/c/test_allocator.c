@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * allocator.h, with glibc's malloc and with calls that stand for jemalloc's and mimalloc's:
+ * cc -I../../gc test_allocator.c -lcmocka
+ */
+#define _GNU_SOURCE
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <sys/wait.h>
+
+#include "allocator.c"
+#include "os.c"
+
+/* What the calls below were asked for. */
+static struct {
+    int flushes, purges, creations, switches, background_starts, uncached_frees, uncached_reallocations;
+    unsigned arena;
+    bool background, refuses;
+} asked;
+
+static int
+control(const char *name, void *old, size_t *old_size, void *new_value, size_t new_size)
+{
+    if (asked.refuses) return EAGAIN;
+    if (strcmp(name, "thread.tcache.flush") == 0) asked.flushes++;
+    else if (strcmp(name, "arena.4096.purge") == 0) asked.purges++;
+    else if (strcmp(name, "arenas.create") == 0) *(unsigned *)old = (unsigned)(7 + asked.creations++);
+    else if (strcmp(name, "thread.arena") == 0) asked.switches++, asked.arena = *(unsigned *)new_value;
+    else if (strcmp(name, "background_thread") == 0 && old) *(bool *)old = asked.background;
+    else if (strcmp(name, "background_thread") == 0) asked.background_starts += *(bool *)new_value;
+    else if (strcmp(name, "epoch") == 0) return 0;
+    else if (strcmp(name, "stats.allocated") == 0) *(size_t *)old = 4000;
+    else return ENOENT;
+    return 0;
+}
+
+static void
+deallocate(void *block, int flags)
+{
+    assert_int_equal(flags, COW_JEMALLOC_UNCACHED);
+    asked.uncached_frees++;
+    free(block);
+}
+
+static void *
+reallocate(void *block, size_t size, int flags)
+{
+    assert_int_equal(flags, COW_JEMALLOC_UNCACHED);
+    asked.uncached_reallocations++;
+    return realloc(block, size);
+}
+
+/* Sets up an allocator in which nothing is inherited yet. */
+static int
+setup(void **state)
+{
+    memset(&asked, 0, sizeof(asked));
+    if (cow_allocator.inherited) cow_os_free((void *)cow_allocator.inherited, COW_ALLOCATOR_MAP_SIZE);
+    memset(&cow_allocator, 0, sizeof(cow_allocator));
+    return 0;
+}
+
+static void
+be_jemalloc(void)
+{
+    cow_allocator.on = true;
+    cow_allocator.kind = COW_ALLOCATOR_JEMALLOC;
+    cow_allocator.calls =
+        (struct cow_allocator_calls){ .control = control, .deallocate = deallocate, .reallocate = reallocate };
+}
+
+static void
+test_nothing_is_inherited_before_a_fork(void **state)
+{
+    void *block = malloc(100);
+
+    be_jemalloc();
+    assert_false(cow_allocator_inherited_p(block));
+    block = cow_allocator_realloc(block, 200);
+    assert_non_null(block);
+    cow_allocator_free(block);
+    assert_int_equal(asked.uncached_frees + asked.uncached_reallocations, 0);
+}
+
+static void
+test_marks(void **state)
+{
+    unsigned char *map = cow_os_alloc(COW_ALLOCATOR_MAP_SIZE);
+    const uintptr_t region = (uintptr_t)1 << COW_ALLOCATOR_REGION_SHIFT;
+
+    cow_allocator.inherited = map;
+    cow_allocator_mark(map, 5 * region + 4096, 7 * region); /* its end is not a part of it */
+    cow_allocator_mark_line(map, "2000000-2001000 rw-p 00000000 00:00 0");        /* region 16 */
+    cow_allocator_mark_line(map, "2200000-2201000 r--p 00000000 00:00 0");        /* is not written */
+    cow_allocator_mark_line(map, "2400000-2401000 rw-s 00000000 00:00 0 a file"); /* others see it */
+    cow_allocator_mark_line(map, "2600000-2601000");
+    cow_allocator_mark_line(map, "");
+    cow_allocator_mark_line(map, "nonsense");
+    cow_allocator_mark_line(map, "ffffffffff600000-ffffffffff601000 rw-p 00000000 00:00 0 [vsyscall]");
+    for (uintptr_t i = 0; i < 64; i++)
+        assert_int_equal(cow_allocator_inherited_p((void *)(i * region + 8)), i == 5 || i == 6 || i == 16);
+    assert_false(cow_allocator_inherited_p((void *)UINTPTR_MAX));
+    assert_false(cow_allocator_inherited_p((void *)((uintptr_t)1 << COW_ALLOCATOR_ADDRESS_BITS)));
+
+    cow_allocator.own_from = 5 * region + 100;
+    cow_allocator.own_to = 6 * region;
+    assert_true(cow_allocator_inherited_p((void *)(5 * region + 99)));
+    assert_false(cow_allocator_inherited_p((void *)(5 * region + 100)));
+    assert_true(cow_allocator_inherited_p((void *)(6 * region)));
+}
+
+/* Lines that end where the buffer does, and one that is longer than it. */
+static void
+test_a_file_of_mappings(void **state)
+{
+    unsigned char *map = cow_os_alloc(COW_ALLOCATOR_MAP_SIZE);
+    FILE *file = tmpfile();
+
+    cow_allocator.inherited = map;
+    for (unsigned long i = 1; i <= 1000; i++) {
+        fprintf(file, "%lx-%lx rw-p 00000000 00:00 0 %*s\n", i << 22, (i << 22) + 4096, (int)(i % 50), "");
+    }
+    for (int i = 0; i < 20000; i++) fputc('x', file);
+    fprintf(file, "\n%lx-%lx rw-p 00000000 00:00 0", 2000ul << 22, (2000ul << 22) + 1); /* no end of a line */
+    fflush(file);
+    lseek(fileno(file), 0, SEEK_SET);
+    assert_true(cow_allocator_mark_maps(map, fileno(file)));
+    for (uintptr_t i = 1; i <= 1000; i++) {
+        assert_true(cow_allocator_inherited_p((void *)(i << 22)));
+        assert_false(cow_allocator_inherited_p((void *)((i << 22) + (1 << 21))));
+    }
+    fclose(file);
+    assert_false(cow_allocator_mark_maps(map, -1));
+}
+
+static void
+test_jemalloc(void **state)
+{
+    void *inherited = malloc(100), *grown = malloc(100);
+
+    be_jemalloc();
+    asked.background = true;
+    cow_allocator_trim();
+    assert_int_equal(asked.purges, 1);
+    cow_allocator_prefork(1);
+    assert_int_equal(asked.flushes, 2);
+
+    cow_allocator_inherit();
+    assert_int_equal(cow_allocator.inherited_bytes, 4000);
+    assert_int_equal(asked.arena, 7);
+    assert_int_equal(asked.background_starts, 1);
+    cow_allocator_thread();
+    assert_int_equal(asked.switches, 2);
+    assert_true(cow_allocator_inherited_p(inherited));
+    cow_allocator_free(inherited);
+    grown = cow_allocator_realloc(grown, 300);
+    assert_int_equal(asked.uncached_frees, 1);
+    assert_int_equal(asked.uncached_reallocations, 1);
+    cow_allocator_free(grown);
+}
+
+/* Each child of a child gets an arena of its own, up to a number; then they take turns. */
+static void
+test_a_chain_of_forks(void **state)
+{
+    be_jemalloc();
+    for (int i = 0; i < 1000; i++) {
+        cow_allocator_prefork(1);
+        cow_allocator_inherit();
+        assert_int_equal(asked.arena, 7 + i % COW_ALLOCATOR_MOST_ARENAS);
+    }
+    assert_int_equal(asked.creations, COW_ALLOCATOR_MOST_ARENAS);
+}
+
+static void
+test_jemalloc_refuses(void **state)
+{
+    be_jemalloc();
+    asked.refuses = true;
+    cow_allocator_trim();
+    cow_allocator_prefork(1);
+    cow_allocator_inherit();
+    assert_int_equal(cow_allocator.arena_count, 0);
+    cow_allocator_thread();
+    assert_int_equal(asked.switches, 0);
+    cow_allocator_free(malloc(10));
+    assert_int_equal(asked.uncached_frees, 1);
+}
+
+static void
+test_switched_off(void **state)
+{
+    be_jemalloc();
+    cow_allocator.on = false;
+    cow_allocator_prefork(1);
+    cow_allocator_inherit();
+    cow_allocator_thread();
+    assert_int_equal(asked.flushes + asked.creations + asked.switches, 0);
+    assert_null(cow_allocator.inherited);
+}
+
+static void
+test_glibc_leaves_small_blocks(void **state)
+{
+    enum { BLOCKS = 100 };
+    char *blocks[BLOCKS], *large = malloc(COW_ALLOCATOR_MOST_LEFT + 1000), *kept = malloc(40);
+
+    for (int i = 0; i < BLOCKS; i++) blocks[i] = malloc(56);
+    cow_allocator_find(true, 56 * 10);
+    assert_string_equal(cow_allocator_name(), "glibc");
+    cow_allocator_prefork(1);
+    cow_allocator_inherit();
+
+    for (int i = 0; i < BLOCKS; i++) cow_allocator_free(blocks[i]);
+    assert_int_equal(cow_allocator.left_blocks, 10);
+    assert_int_equal(cow_allocator.left_bytes, 560);
+    for (int i = 0; i < 10; i++) {
+        for (int k = 0; k < BLOCKS; k++) assert_ptr_not_equal(malloc(56), blocks[i]);
+    }
+    cow_allocator_free(large);
+    assert_int_equal(cow_allocator.left_blocks, 10);
+
+    strcpy(kept, "kept");
+    assert_ptr_equal(cow_allocator_realloc(kept, 10), kept);
+    char *moved = cow_allocator_realloc(kept, 5000);
+    assert_ptr_not_equal(moved, kept);
+    assert_string_equal(moved, "kept");
+    free(moved);
+}
+
+/* After the holes are filled no block comes from between those that are inherited. */
+static void
+test_glibc_fills_holes(void **state)
+{
+    enum { BLOCKS = 20000 };
+    static char *blocks[BLOCKS];
+
+    for (int i = 0; i < BLOCKS; i++) blocks[i] = malloc((size_t)(i * 37 % 3000));
+    for (int i = 0; i < BLOCKS - 1; i++) {
+        if (i % 3 == 0) free(blocks[i]);
+    }
+    cow_allocator_find(true, 0);
+    cow_allocator_prefork(1);
+    assert_true(cow_allocator.filler_count > 0);
+    size_t filled = cow_allocator.filler_bytes;
+    cow_allocator_inherit();
+    for (int i = 0; i < 20000; i++) assert_true((char *)malloc((size_t)(24 + i % 3000)) > blocks[BLOCKS - 1]);
+
+    cow_allocator_prefork(1); /* not sealed since */
+    assert_int_equal(cow_allocator.filler_bytes, filled);
+    cow_allocator_prefork(2); /* what was filled is filled again, and no more */
+    assert_true(cow_allocator.filler_bytes <= filled + filled / 8);
+    cow_allocator_empty_holes();
+    assert_int_equal(cow_allocator.filler_bytes, 0);
+}
+
+/* The user's mmap threshold may be so low that blocks which should fill holes are mapped. */
+static void
+test_glibc_maps_small_blocks(void **state)
+{
+    char *hole = malloc(20000), *behind = malloc(100);
+
+    mallopt(M_MMAP_THRESHOLD, 4096);
+    free(hole);
+    cow_allocator.on = true;
+    cow_allocator_find(true, 0);
+    mallopt(M_MMAP_THRESHOLD, 4096);
+    cow_allocator_prefork(1);
+    mallopt(M_MMAP_THRESHOLD, COW_GLIBC_MMAP_THRESHOLD);
+    assert_true(cow_allocator.filler_bytes < 64 << 20);
+    cow_allocator_empty_holes();
+    free(behind);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_nothing_is_inherited_before_a_fork, setup),
+        cmocka_unit_test_setup(test_marks, setup),
+        cmocka_unit_test_setup(test_a_file_of_mappings, setup),
+        cmocka_unit_test_setup(test_jemalloc, setup),
+        cmocka_unit_test_setup(test_a_chain_of_forks, setup),
+        cmocka_unit_test_setup(test_jemalloc_refuses, setup),
+        cmocka_unit_test_setup(test_switched_off, setup),
+        cmocka_unit_test_setup(test_glibc_leaves_small_blocks, setup),
+        cmocka_unit_test_setup(test_glibc_fills_holes, setup),
+        cmocka_unit_test_setup(test_glibc_maps_small_blocks, setup),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
