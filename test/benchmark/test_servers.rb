@@ -138,11 +138,12 @@ class TestServerReport < Minitest::Test
 
   def pages(build, mb)
     kinds = ["GC pages", "malloc"].to_h do |kind|
-      [kind, { "lost" => mb, "own" => 1.0, "changed words" => 0.5 }]
+      [kind, { "lost" => mb, "lost without a difference" => 0.25, "own" => 1.0, "changed words" => 0.5 }]
     end
     { "setting" => ServerMatrix.quick.last.to_h.transform_keys(&:to_s), "build" => build, "round" => 1,
       "pages" => { "kinds" => kinds,
-                   "writers" => [{ "kind" => "malloc", "function" => "free", "mb" => mb }] } }
+                   "writers" => [{ "kind" => "malloc", "function" => "free", "mb" => mb }],
+                   "idle_writers" => [{ "kind" => "malloc", "function" => "memmove", "mb" => mb / 2 }] } }
   end
 
   def report(runs = [curve("stock", 100), curve("cow", 50), pages("stock", 8.0), pages("cow", 2.0)])
@@ -162,7 +163,9 @@ class TestServerReport < Minitest::Test
     assert_match(/^rails: the server's CPU time for a request.*#{row}+8\.00 +8\.00 +1\.00$/, text)
     assert_match(/^rails: the first fork that makes a worker.*#{row}+10\.0 +5\.0 +0\.50$/, text)
     assert_match(/^rack: inherited and lost by one worker: GC pages/, text)
+    assert_match(/^rack: lost without a difference.*#{row}+0\.50 +0\.50 +1\.00$/, text)
     assert_match(/^free +malloc +8\.00 +2\.00$/, text)
+    assert_match(/^memmove +malloc +4\.00 +1\.00$/, text)
     refute_match(/synthetic/, text)
   end
 
