@@ -1,0 +1,284 @@
+# frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
+
+require_relative "../helper"
+require "objspace"
+
+# malloc and fork (gc/allocator.h), with the allocator that is linked and with others that are preloaded.
+class TestMalloc < Minitest::Test
+  include CowTest
+
+  LIBRARIES = { "glibc" => "libc.so.6", "jemalloc" => "libjemalloc.so.2", "tcmalloc" => "libtcmalloc_minimal.so.4",
+                "mimalloc" => "libmimalloc.so.2" }.freeze
+  LINKED = GC.respond_to?(:malloc_stat) && GC.malloc_stat[:allocator]
+
+  # Ruby source for scripts: a parent with blocks of many sizes, and holes between them; look gives the KB of
+  # inherited memory that a process still shares, and the KB that it has for itself.
+  PARENT = IN_CHILD + PRIVATE_DIRTY + <<~'RUBY'
+    def text(i, k = 0) = "#{i} #{k} ".ljust(200 + i * 37 % 1_800, "abcdefgh")
+    def shared = File.read("/proc/self/smaps_rollup")[/^Shared_Dirty:\s+(\d+)/, 1].to_i
+    OBJECTS = Array.new(100_000) { Object.new } # enough for a seal
+    KEPT = Array.new(60_000) { |i| text(i) }
+    60_000.times { |i| KEPT[i] = nil if i % 4 == 1 }
+    GC.start
+
+    def intact(kept = KEPT)
+      kept.each_with_index { |string, i| string.nil? || string == text(i) or raise "string #{i}: #{string}" }
+    end
+
+    def work(rounds = 20_000)
+      window = []
+      rounds.times { |i| window[i % 500] = [text(i, 1), [i] * (i % 50)] }
+    end
+  RUBY
+  OFF = { "RUBY_GC_FORK_MALLOC" => "0" }.freeze
+
+  def preload(name)
+    return {} if name == LINKED
+    path = Dir["/{usr/,}lib/{*-linux-gnu/,}#{LIBRARIES.fetch(name)}"].first
+    skip "#{name} is not here" unless path
+    skip "AddressSanitizer brings its own malloc" if ASAN
+    { "LD_PRELOAD" => path }
+  end
+
+  def needs_an_allocator
+    skip "no allocator that is known" if LINKED.nil? || LINKED == "other"
+    skip "the kernel does not count shared memory here" unless File.readable?("/proc/self/smaps_rollup")
+  end
+
+  LIBRARIES.each_key do |name|
+    define_method(:"test_#{name}_is_found") do
+      assert_equal name, run_ruby("print GC.malloc_stat[:allocator]", env: preload(name))
+    end
+
+    # In a child, in a child of a child, and in threads of both.
+    define_method(:"test_children_with_#{name}") do
+      run_ruby(PARENT + <<~'RUBY', env: preload(name))
+        change = lambda do
+          KEPT.each { |string| string << "more" * 20 if string&.start_with?(/\d+3 /) }
+          work
+          8.times.map { |n| Thread.new { work(500); KEPT[n * 40] = nil; text(n) * 3 } }.each(&:join)
+          KEPT.map! { |string| string&.delete_suffix("more" * 20) }
+          GC.start
+          intact
+          GC.verify_internal_consistency
+        end
+        in_child { change.call; in_child { change.call; in_child(&change) }; change.call }
+        change.call
+        in_child(&change)
+      RUBY
+    end
+
+    define_method(:"test_under_stress_with_#{name}") do
+      run_ruby(IN_CHILD + <<~'RUBY', env: preload(name))
+        kept = Array.new(500) { |i| "string #{i}" * (i % 40) }
+        2.times do
+          in_child do
+            GC.stress = true
+            30.times { |i| kept[i * 7] = kept[i].to_s + "x" * i * 20; kept[i] = nil }
+            in_child { 30.times { |i| kept[i * 9] << "y" * 300 if kept[i * 9] } }
+            GC.stress = false
+          end
+        end
+      RUBY
+    end
+  end
+
+  # KB of inherited memory that a child lost, and that it has for itself.
+  def lost(env)
+    numbers(run_ruby(PARENT + <<~'RUBY', env: env))
+      in_child do
+        before = shared
+        work
+        puts before - shared, private_dirty
+      end
+    RUBY
+  end
+
+  # A child that makes strings of all sizes leaves the holes of its parent alone. It inherits about 60 MB.
+  %w[jemalloc glibc].each do |name|
+    define_method(:"test_a_child_does_not_allocate_in_holes_of_#{name}") do
+      needs_an_allocator
+      env = preload(name)
+      with, own = lost(env)
+      without, own_without = lost(env.merge(OFF))
+      assert_operator with, :<, 3_000, "KB lost (#{without} without)"
+      assert_operator with, :<, without / 3
+      assert_operator own, :<, own_without
+    end
+  end
+
+  # Neither does a thread that starts in the child.
+  def test_threads_of_a_child
+    needs_an_allocator
+    out = run_ruby(PARENT + <<~'RUBY', env: preload("jemalloc"))
+      in_child do
+        inherited, before = GC.malloc_stat[:inherited_bytes], shared
+        64.times.map { Thread.new { work(500) } }.each(&:join)
+        puts before - shared, GC.malloc_stat[:inherited_bytes] - inherited
+      end
+    RUBY
+    lost, more = numbers(out)
+    assert_operator lost, :<, 6_000, "KB lost"
+    # What a thread allocates before it says which arena it wants.
+    assert_operator more, :<, 64 * 1_024, "bytes allocated in arenas of the parent"
+  end
+
+  def test_blocks_that_are_left
+    needs_an_allocator
+    script = PARENT + <<~'RUBY'
+      in_child do
+        KEPT.clear
+        GC.start
+        work(100)
+        puts GC.malloc_stat.values_at(:left_bytes, :left_blocks)
+      end
+      puts GC.malloc_stat[:left_bytes]
+    RUBY
+    env = preload("glibc")
+    bytes, blocks, of_parent = numbers(run_ruby(script, env: env.merge("RUBY_GC_FORK_MALLOC_LEAVE" => "100K")))
+    assert_includes 50_000..102_400, bytes
+    assert_includes 50..5_000, blocks
+    assert_equal 0, of_parent
+    assert_equal [0, 0, 0], numbers(run_ruby(script, env: env.merge("RUBY_GC_FORK_MALLOC_LEAVE" => "0")))
+    assert_equal [0, 0, 0], numbers(run_ruby(script, env: env.merge(OFF)))
+  end
+
+  # 300 children, and a chain of 100: neither the parent nor the last child grows.
+  def test_many_forks
+    needs_an_allocator
+    %w[jemalloc glibc].each do |name|
+      out = run_ruby(PARENT + <<~'RUBY', env: preload(name))
+        def resident = File.read("/proc/self/status")[/^VmRSS:\s+(\d+)/, 1].to_i
+        in_child { work(50) }
+        before = resident
+        300.times { in_child { work(50) } }
+        puts resident - before
+        generation = lambda do |left|
+          work(50)
+          left.zero? ? puts(resident - before) : in_child { generation.call(left - 1) }
+        end
+        in_child { generation.call(100) }
+      RUBY
+      parent, last = numbers(out)
+      assert_operator parent, :<, 3_000, "KB that the parent grew with #{name}"
+      assert_operator last, :<, 30_000, "KB that the hundredth generation has more with #{name}"
+    end
+  end
+
+  def test_a_child_with_many_threads
+    LIBRARIES.each_key do |name|
+      env = preload(name)
+      run_ruby(PARENT + <<~'RUBY', env: env)
+        5.times { in_child { 64.times.map { |n| Thread.new { work(200); text(n) } }.each(&:join); intact } }
+        64.times { Thread.new { sleep } }
+        5.times { in_child { 64.times.map { |n| Thread.new { work(200); text(n) } }.each(&:join); intact } }
+      RUBY
+    rescue Minitest::Skip
+      next
+    end
+  end
+
+  def test_settings_that_make_no_sense
+    { "RUBY_GC_FORK_MALLOC" => "yes", "RUBY_GC_FORK_MALLOC_LEAVE" => "much" }.each do |name, value|
+      out, status = run_ruby_status(IN_CHILD + "in_child { 'x' * 3000 }", env: { name => value }, options: ["-w"])
+      assert status.success?, out
+      assert_match(/#{name}=#{value} is ignored/, out)
+    end
+  end
+
+  # jemalloc says what it does not understand, and goes on.
+  def test_nonsense_for_jemalloc
+    ["nonsense", "narenas:x", "dirty_decay_ms:", ":", ",,", "thp", "x" * 3_000].each do |value|
+      out, status = run_ruby_status(PARENT + "in_child { work(500); intact }",
+                                    env: preload("jemalloc").merge("MALLOC_CONF" => value))
+      assert status.success?, "#{value[0, 20]}: #{out}"
+    end
+  end
+
+  def test_the_users_configuration_wins
+    needs_an_allocator
+    skip "jemalloc is not linked" unless LINKED == "jemalloc"
+    script = "print 1"
+    conf = "stats_print:true,stats_print_opts:mdablxe"
+    out, status = run_ruby_status(script, env: { "MALLOC_CONF" => conf })
+    assert status.success?, out
+    assert_match(/opt\.narenas: 2$/, out)
+    assert_match(/opt\.dirty_decay_ms: 1000 /, out)
+    assert_match(/opt\.thp: "never"/, out)
+    out, status = run_ruby_status(script, env: { "MALLOC_CONF" => "narenas:3,dirty_decay_ms:77,#{conf}" })
+    assert status.success?, out
+    assert_match(/opt\.narenas: 3$/, out)
+    assert_match(/opt\.dirty_decay_ms: 77 /, out)
+  end
+
+  # jemalloc's thread that gives memory back does not survive a fork by itself.
+  def test_the_background_thread
+    needs_an_allocator
+    threads = 'Dir["/proc/self/task/*/comm"].count { |file| File.read(file).start_with?("jemalloc") }'
+    [["background_thread:true", true], ["background_thread:false", false]].each do |conf, expected|
+      out = run_ruby(IN_CHILD + <<~RUBY, env: preload("jemalloc").merge("MALLOC_CONF" => conf))
+        before = #{threads}
+        puts before > 0
+        in_child { puts #{threads} > 0; in_child { puts #{threads} > 0 } }
+      RUBY
+      assert_equal [expected.to_s] * 3, out.split
+    end
+  end
+
+  # An extension may free by xfree what strdup gave it, and by free what xmalloc gave.
+  def test_blocks_of_extensions
+    begin
+      require "fiddle"
+    rescue LoadError
+      skip "no fiddle"
+    end
+    script = PARENT + <<~'RUBY'
+      require "fiddle"
+      at = Fiddle::Handle::DEFAULT
+      function = lambda do |name, takes, gives|
+        Fiddle::Function.new(at[name], takes, gives)
+      end
+      P, L = Fiddle::TYPE_VOIDP, Fiddle::TYPE_LONG
+      XFREE = function["ruby_xfree", [P], Fiddle::TYPE_VOID]
+      XMALLOC = function["ruby_xmalloc", [L], P]
+      XREALLOC = function["ruby_xrealloc", [P, L], P]
+      FREE = function["free", [P], Fiddle::TYPE_VOID]
+      STRDUP = function["strdup", [P], P]
+      made = Array.new(600) { |i| STRDUP.call("text #{i}" * (i % 300)) }
+      xmade = Array.new(600) { |i| XMALLOC.call(1 + i * 7) }
+      change = lambda do
+        made.each_with_index do |block, i|
+          block = XREALLOC.call(block, 9_000 + i) if i % 3 == 0
+          block.to_s == "text #{i}" * (i % 300) or raise "text #{i}"
+          XFREE.call(block)
+        end
+        xmade.each { |block| FREE.call(block) }
+        XFREE.call(STRDUP.call("of the child"))
+        FREE.call(XMALLOC.call(100))
+        work(500)
+        intact
+      end
+      in_child(&change)
+      in_child { in_child(&change) }
+      change.call
+    RUBY
+    LIBRARIES.each_key do |name|
+      run_ruby(script, env: preload(name))
+    rescue Minitest::Skip
+      next
+    end
+  end
+
+  def test_memsize_is_as_before
+    skip "no allocator that is known" if LINKED.nil?
+    script = <<~'RUBY'
+      require "objspace"
+      kept = Array.new(1_000) { |i| "x" * (i * 10) }
+      size = ObjectSpace.memsize_of_all(String)
+      puts size
+    RUBY
+    sizes = [{}, OFF].map { |env| numbers(run_ruby(script, env: env)).first }
+    assert_in_delta(*sizes, 1_000)
+  end
+end
