@@ -34,7 +34,8 @@ enum {
 #if defined(__linux__) && !defined(malloc)
 # define COW_ALLOCATOR_FINDS 1
 #else
-# define COW_ALLOCATOR_FINDS 0 /* malloc is another function of that name, by a macro, or the system has no dladdr */
+/* Without dladdr, or where a macro gives malloc another name. */
+# define COW_ALLOCATOR_FINDS 0
 #endif
 
 #if COW_ALLOCATOR_FINDS
@@ -89,7 +90,8 @@ cow_allocator_find(bool on, size_t leave_limit)
     if (address == NULL || !dladdr(address, &info)) return;
     const void *const object = info.dli_fbase;
     struct cow_allocator_calls *const calls = &a->calls;
-# define FIND(field, name) ((calls->field = (__typeof__(calls->field))cow_allocator_symbol(object, name)) != NULL)
+# define FIND(field, name) \
+    ((calls->field = (__typeof__(calls->field))cow_allocator_symbol(object, name)) != NULL)
 
     (void)FIND(usable_size, "malloc_usable_size");
     if (FIND(control, "mallctl") && FIND(deallocate, "dallocx") && FIND(reallocate, "rallocx"))
@@ -151,8 +153,8 @@ cow_allocator_empty_holes(void)
     cow_allocator.filler_count = cow_allocator.filler_bytes = 0;
 }
 
-/* Gives the size of the blocks to fill holes with after those of +size+. glibc's blocks have sizes of 24, 40, 56
- * and so on; up to CACHED bytes the thread's cache has a list of each. */
+/* Gives the size of the blocks to fill holes with after those of +size+. glibc's blocks have sizes of 24, 40,
+ * 56 and so on; up to CACHED bytes the thread's cache has a list of each. */
 static size_t
 cow_allocator_smaller_filler(size_t size)
 {
@@ -163,8 +165,8 @@ cow_allocator_smaller_filler(size_t size)
     return smaller > CACHED ? smaller : CACHED;
 }
 
-/* Fills the holes of glibc's main heap: with blocks of each size, from the largest, until one comes from the top
- * chunk, in which the heap grows. Does nothing in a thread that has another arena. */
+/* Fills the holes of glibc's main heap: with blocks of each size, from the largest, until one comes from the
+ * top chunk, in which the heap grows. Does nothing in a thread that has another arena. */
 static void
 cow_allocator_fill_holes(void)
 {
@@ -193,8 +195,8 @@ cow_allocator_fill_holes(void)
 #endif
 }
 
-/* In a process that is about to fork: what is free shall not be where a child allocates. +seals+ says how often
- * the process has sealed its heap; holes are filled again after each. */
+/* In a process that is about to fork: what is free shall not be where a child allocates. +seals+ says how
+ * often the process has sealed its heap; holes are filled again after each. */
 static void
 cow_allocator_prefork(size_t seals)
 {
@@ -242,7 +244,9 @@ cow_allocator_allocated(void)
 static void
 cow_allocator_mark(unsigned char *map, uintptr_t from, uintptr_t to)
 {
-    for (uintptr_t region = from >> COW_ALLOCATOR_REGION_SHIFT; region << COW_ALLOCATOR_REGION_SHIFT < to; region++) {
+    const int shift = COW_ALLOCATOR_REGION_SHIFT;
+
+    for (uintptr_t region = from >> shift; region << shift < to; region++) {
         if (region / 8 >= COW_ALLOCATOR_MAP_SIZE) return;
         unsigned char *byte = &map[region / 8], bit = (unsigned char)(1 << region % 8);
         if (!(*byte & bit)) *byte |= bit;
@@ -290,7 +294,7 @@ cow_allocator_mark_maps(unsigned char *map, int maps)
     }
 }
 
-/* Adds to the bitmap what this process has inherited. Without a bitmap, inherited blocks are freed as ever. */
+/* Adds to the bitmap what this process has inherited. Without a bitmap, free frees inherited blocks. */
 static void
 cow_allocator_note_inherited(void)
 {
@@ -338,7 +342,8 @@ cow_jemalloc_inherit(void)
     a->calls.control("thread.tcache.flush", NULL, NULL, NULL, 0);
     cow_allocator_thread();
     /* jemalloc's thread that gives memory back ends at a fork. */
-    if (a->background) a->calls.control("background_thread", NULL, NULL, &a->background, sizeof(a->background));
+    if (a->background)
+        a->calls.control("background_thread", NULL, NULL, &a->background, sizeof(a->background));
 }
 
 /* In a child, at once after the fork. */

@@ -8,14 +8,14 @@
  * Job: a forked child that allocates in the holes between the blocks that it has inherited, or writes into
  * such a block to free it, copies an OS page each time. What is done about it depends on the allocator:
  *
- *                   before a fork that seals      in a child, at the fork         inherited block freed
- *     jemalloc 5    cache emptied, dirty pages    an arena of its own, for this   past the thread's cache
- *                   given back                    thread and for later ones
- *     glibc         free pages given back,        -                               left, up to a bound, if small
- *                   holes filled
- *     mimalloc      free pages given back         a heap of its own               left, up to a bound, if small
- *     tcmalloc      free pages given back         -                               left, up to a bound, if small
- *     others        -                             -                               as ever
+ *                   before a fork that seals     in a child, at the fork       an inherited block is freed
+ *     jemalloc 5    free pages given back,       an arena of its own, also     past the thread's cache
+ *                   the cache emptied            for threads that start later
+ *     glibc         free pages given back,       -                             not at all, if it is small,
+ *                   holes filled                                               up to a bound
+ *     mimalloc      free pages given back        a heap of its own             the same
+ *     tcmalloc      free pages given back        -                             the same
+ *     others        -                            -                             by free
  *
  * glibc has no way to give a thread another arena. So the parent fills the holes: it allocates blocks of ever
  * smaller sizes, until each comes from the top of the heap. They are freed before the next filling.
@@ -50,7 +50,7 @@
 enum {
     COW_ALLOCATOR_REGION_SHIFT = 21, /* 2 MB */
     COW_ALLOCATOR_ADDRESS_BITS = 47,
-    /* Descendants of one process have so many arenas; further ones take turns. jemalloc has room for 4,094. */
+    /* A chain of forks has so many arenas; later ones take turns. jemalloc has room for 4,094. */
     COW_ALLOCATOR_MOST_ARENAS = 64,
     /* The largest block that may be left, in bytes. */
     COW_ALLOCATOR_MOST_LEFT = 1024,
@@ -97,9 +97,10 @@ struct cow_allocator {
     bool on; /* false: the user has switched this file off */
     struct cow_allocator_calls calls;
     const unsigned char *inherited; /* a bit for each 2 MB of addresses; NULL: nothing is inherited */
-    uintptr_t own_from, own_to; /* glibc: the top of the heap, which is the child's although the bits say no */
+    uintptr_t own_from, own_to; /* glibc: the top of the heap: the child's, whatever the bits say */
 
-    unsigned arenas[COW_ALLOCATOR_MOST_ARENAS]; /* jemalloc: of this process and those that it descends from */
+    /* jemalloc: the arenas of this process and of those that it descends from. */
+    unsigned arenas[COW_ALLOCATOR_MOST_ARENAS];
     unsigned arena_count, arena; /* the number of these, and the index of this process's */
     bool background; /* jemalloc: does it have a thread that gives memory back? */
 

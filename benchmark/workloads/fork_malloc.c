@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fork_malloc: allocators alone under fork. A parent boots: it allocates blocks of many sizes and frees a part
- * of them, so that holes are left. Then it forks children, one after the other, that work (blocks that live a
- * short time), keep blocks, and free some that they inherited. Prints, after each step, what a child has for
- * itself and how much of the parent's memory it has lost, in KB, as the kernel says.
+ * fork_malloc: allocators alone under fork. A parent boots: it allocates blocks of many sizes and frees a
+ * part of them, so that holes are left. Then it forks children, one after the other, that work (blocks that
+ * live a short time), keep blocks, and free some that they inherited. Prints, after each step, what a child
+ * has for itself and how much of the parent's memory it shares, in KB, as the kernel says.
  *
  * fork_malloc MODE MEGABYTES: "plain", or "cow" with what gc/allocator.c does.
  */

@@ -70,7 +70,7 @@ be_jemalloc(void)
     cow_allocator.on = true;
     cow_allocator.kind = COW_ALLOCATOR_JEMALLOC;
     cow_allocator.calls =
-        (struct cow_allocator_calls){ .control = control, .deallocate = deallocate, .reallocate = reallocate };
+        (struct cow_allocator_calls){ control, .deallocate = deallocate, .reallocate = reallocate };
 }
 
 static void
@@ -248,7 +248,10 @@ test_glibc_fills_holes(void **state)
     assert_true(cow_allocator.filler_count > 0);
     size_t filled = cow_allocator.filler_bytes;
     cow_allocator_inherit();
-    for (int i = 0; i < 20000; i++) assert_true((char *)malloc((size_t)(24 + i % 3000)) > blocks[BLOCKS - 1]);
+    for (int i = 0; i < 20000; i++) {
+        char *block = malloc((size_t)(24 + i % 3000));
+        assert_true(block > blocks[BLOCKS - 1]);
+    }
 
     cow_allocator_prefork(1); /* not sealed since */
     assert_int_equal(cow_allocator.filler_bytes, filled);

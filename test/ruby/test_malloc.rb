@@ -8,8 +8,8 @@ require "objspace"
 class TestMalloc < Minitest::Test
   include CowTest
 
-  LIBRARIES = { "glibc" => "libc.so.6", "jemalloc" => "libjemalloc.so.2", "tcmalloc" => "libtcmalloc_minimal.so.4",
-                "mimalloc" => "libmimalloc.so.2" }.freeze
+  LIBRARIES = { "glibc" => "libc.so.6", "jemalloc" => "libjemalloc.so.2",
+                "tcmalloc" => "libtcmalloc_minimal.so.4", "mimalloc" => "libmimalloc.so.2" }.freeze
   LINKED = GC.respond_to?(:malloc_stat) && GC.malloc_stat[:allocator]
 
   # Ruby source for scripts: a parent with blocks of many sizes, and holes between them; look gives the KB of
@@ -135,13 +135,13 @@ class TestMalloc < Minitest::Test
       end
       puts GC.malloc_stat[:left_bytes]
     RUBY
-    env = preload("glibc")
-    bytes, blocks, of_parent = numbers(run_ruby(script, env: env.merge("RUBY_GC_FORK_MALLOC_LEAVE" => "100K")))
+    left = ->(env) { numbers(run_ruby(script, env: preload("glibc").merge(env))) }
+    bytes, blocks, of_parent = left.call("RUBY_GC_FORK_MALLOC_LEAVE" => "100K")
     assert_includes 50_000..102_400, bytes
     assert_includes 50..5_000, blocks
     assert_equal 0, of_parent
-    assert_equal [0, 0, 0], numbers(run_ruby(script, env: env.merge("RUBY_GC_FORK_MALLOC_LEAVE" => "0")))
-    assert_equal [0, 0, 0], numbers(run_ruby(script, env: env.merge(OFF)))
+    assert_equal [0, 0, 0], left.call("RUBY_GC_FORK_MALLOC_LEAVE" => "0")
+    assert_equal [0, 0, 0], left.call(OFF)
   end
 
   # 300 children, and a chain of 100: neither the parent nor the last child grows.
@@ -181,7 +181,8 @@ class TestMalloc < Minitest::Test
 
   def test_settings_that_make_no_sense
     { "RUBY_GC_FORK_MALLOC" => "yes", "RUBY_GC_FORK_MALLOC_LEAVE" => "much" }.each do |name, value|
-      out, status = run_ruby_status(IN_CHILD + "in_child { 'x' * 3000 }", env: { name => value }, options: ["-w"])
+      script = IN_CHILD + "in_child { 'x' * 3000 }"
+      out, status = run_ruby_status(script, env: { name => value }, options: ["-w"])
       assert status.success?, out
       assert_match(/#{name}=#{value} is ignored/, out)
     end
