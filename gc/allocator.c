@@ -23,13 +23,8 @@
 #define COW_JEMALLOC_UNCACHED 0x100
 #define COW_JEMALLOC_ALL "4096"
 
-/* For the defaults of glibc: the most arenas; from which size blocks are mapped one by one, and how much free
- * memory at the top of the heap stays. */
-enum {
-    COW_GLIBC_ARENAS = 2,
-    COW_GLIBC_MMAP_THRESHOLD = 1 << 20,
-    COW_GLIBC_TRIM_THRESHOLD = 1 << 20
-};
+/* The most arenas of glibc, unless the environment says it. */
+enum { COW_GLIBC_ARENAS = 2 };
 
 #if defined(__linux__) && !defined(malloc)
 # define COW_ALLOCATOR_FINDS 1
@@ -50,28 +45,29 @@ cow_allocator_symbol(const void *object, const char *name)
     return address && dladdr(address, &info) && info.dli_fbase == object ? address : NULL;
 }
 
-/* Does the environment set +variable+, or +tunable+ among glibc's tunables? */
-static bool
-cow_glibc_is_set(const char *variable, const char *tunable)
+/* Gives the malloc to which this program is bound. The linker's default version of it may be another one.
+ * Where the address is that of a stub in the program, the linker is asked nevertheless. */
+static void *
+cow_allocator_malloc(void)
 {
-    const char *value = getenv(variable), *tunables = getenv("GLIBC_TUNABLES");
+    Dl_info info;
+    void *bound = (void *)malloc;
 
-    return (value && *value) || (tunables && strstr(tunables, tunable));
+    if (dladdr(bound, &info) && info.dli_saddr == bound) return bound;
+    return dlsym(RTLD_DEFAULT, "malloc");
 }
 
-/* glibc: few arenas, and free memory goes back early. What the environment says wins. glibc adapts the two
- * thresholds to the program until one of them is set, so they are set together or not at all. */
+/* glibc: few arenas, unless the environment says how many. The thresholds are left to glibc, which adapts
+ * them to the program as long as nobody sets one. */
 static void
 cow_glibc_defaults(void)
 {
 # ifdef __GLIBC__
-    if (!cow_glibc_is_set("MALLOC_ARENA_MAX", "glibc.malloc.arena_max"))
-        mallopt(M_ARENA_MAX, COW_GLIBC_ARENAS);
-    if (!cow_glibc_is_set("MALLOC_TRIM_THRESHOLD_", "glibc.malloc.trim_threshold") &&
-        !cow_glibc_is_set("MALLOC_MMAP_THRESHOLD_", "glibc.malloc.mmap_threshold")) {
-        mallopt(M_MMAP_THRESHOLD, COW_GLIBC_MMAP_THRESHOLD);
-        mallopt(M_TRIM_THRESHOLD, COW_GLIBC_TRIM_THRESHOLD);
-    }
+    const char *arenas = getenv("MALLOC_ARENA_MAX"), *tunables = getenv("GLIBC_TUNABLES");
+
+    if (arenas && *arenas) return;
+    if (tunables && strstr(tunables, "glibc.malloc.arena_max=")) return;
+    mallopt(M_ARENA_MAX, COW_GLIBC_ARENAS);
 # endif
 }
 #endif
@@ -86,14 +82,13 @@ cow_allocator_find(bool on, size_t leave_limit)
     a->on = on;
 #if COW_ALLOCATOR_FINDS
     Dl_info info;
-    void *address = dlsym(RTLD_DEFAULT, "malloc");
+    void *address = cow_allocator_malloc();
     if (address == NULL || !dladdr(address, &info)) return;
     const void *const object = info.dli_fbase;
     struct cow_allocator_calls *const calls = &a->calls;
 # define FIND(field, name) \
     ((calls->field = (__typeof__(calls->field))cow_allocator_symbol(object, name)) != NULL)
 
-    (void)FIND(usable_size, "malloc_usable_size");
     if (FIND(control, "mallctl") && FIND(deallocate, "dallocx") && FIND(reallocate, "rallocx"))
         a->kind = COW_ALLOCATOR_JEMALLOC;
     else if (FIND(collect, "mi_collect") && FIND(heap_new, "mi_heap_new") &&
@@ -101,15 +96,17 @@ cow_allocator_find(bool on, size_t leave_limit)
         a->kind = COW_ALLOCATOR_MIMALLOC;
     else if (FIND(release_free_memory, "MallocExtension_ReleaseFreeMemory"))
         a->kind = COW_ALLOCATOR_TCMALLOC;
-    else if (cow_allocator_symbol(object, "gnu_get_libc_version") && FIND(trim, "malloc_trim"))
+    else if (cow_allocator_symbol(object, "gnu_get_libc_version") && FIND(trim, "malloc_trim") &&
+             FIND(usable_size, "malloc_usable_size"))
         a->kind = COW_ALLOCATOR_GLIBC;
+    if (a->kind != COW_ALLOCATOR_GLIBC || !on) return;
+
 # if COW_ALLOCATOR_HAS_MALLINFO
-    if (a->kind == COW_ALLOCATOR_GLIBC) (void)FIND(information, "mallinfo2");
+    (void)FIND(information, "mallinfo2");
 # endif
+    a->leave_limit = leave_limit;
+    cow_glibc_defaults();
 # undef FIND
-    if (a->kind == COW_ALLOCATOR_GLIBC) cow_glibc_defaults();
-    if (a->kind != COW_ALLOCATOR_JEMALLOC && a->kind != COW_ALLOCATOR_OTHER && calls->usable_size)
-        a->leave_limit = leave_limit;
 #endif
 }
 
@@ -122,11 +119,15 @@ cow_allocator_name(void)
     return names[cow_allocator.kind];
 }
 
-/* Gives free memory back to the system, and empties the thread's cache. */
+/* Gives free memory back to the system, and empties the thread's cache. Where the user has switched this file
+ * off, only what CRuby does in Process.warmup. */
 static void
 cow_allocator_trim(void)
 {
     const struct cow_allocator_calls *const calls = &cow_allocator.calls;
+
+    if (cow_allocator.kind == COW_ALLOCATOR_GLIBC) calls->trim(0);
+    if (!cow_allocator.on) return;
 
     switch (cow_allocator.kind) {
       case COW_ALLOCATOR_JEMALLOC:
@@ -135,7 +136,7 @@ cow_allocator_trim(void)
         break;
       case COW_ALLOCATOR_MIMALLOC: calls->collect(true); break;
       case COW_ALLOCATOR_TCMALLOC: calls->release_free_memory(); break;
-      case COW_ALLOCATOR_GLIBC: calls->trim(0); break;
+      case COW_ALLOCATOR_GLIBC:
       case COW_ALLOCATOR_OTHER: break;
     }
 }
@@ -165,24 +166,44 @@ cow_allocator_smaller_filler(size_t size)
     return smaller > CACHED ? smaller : CACHED;
 }
 
-/* Fills the holes of glibc's main heap: with blocks of each size, from the largest, until one comes from the
- * top chunk, in which the heap grows. Does nothing in a thread that has another arena. */
-static void
-cow_allocator_fill_holes(void)
+/* Where the main heap of glibc is, without its top, in which it grows, and how much is allocated in all. In a
+ * thread that has another arena, or if glibc does not tell: false. */
+static bool
+cow_glibc_main_heap(uintptr_t *from, uintptr_t *to, size_t *allocated)
 {
 #if COW_ALLOCATOR_HAS_MALLINFO
+    enum { UNCACHED = 2000 };
+    if (cow_allocator.calls.information == NULL) return false;
+    struct mallinfo2 info = cow_allocator.calls.information();
+    const uintptr_t end = (uintptr_t)sbrk(0);
+    void *probe = malloc(UNCACHED);
+
+    /* .arena counts the memory of other arenas as well; the heap begins where the first of its blocks is. */
+    *from = info.arena < end ? end - info.arena : 0;
+    *to = end - info.keepcost;
+    *allocated = info.uordblks + info.hblkhd;
+    const bool mine = (uintptr_t)probe >= *from && (uintptr_t)probe < (uintptr_t)sbrk(0);
+    free(probe);
+    return mine;
+#else
+    return false;
+#endif
+}
+
+/* Fills the holes of glibc's main heap: with blocks of each size, from the largest, until one comes from the
+ * top. Fills at most +most+ bytes. */
+static void
+cow_allocator_fill_holes(uintptr_t from, uintptr_t top, size_t most)
+{
     enum { LARGEST = (64 << 10) - 8, SMALLEST = 24 };
     struct cow_allocator *const a = &cow_allocator;
-    if (a->calls.information == NULL) return;
-    struct mallinfo2 info = a->calls.information();
-    const uintptr_t end = (uintptr_t)sbrk(0), top = end - info.keepcost, begin = end - info.arena;
 
     for (size_t size = LARGEST; size >= SMALLEST; size = cow_allocator_smaller_filler(size)) {
         for (;;) {
             struct cow_allocator_filler *filler = malloc(size);
 
             if (filler == NULL) return;
-            if ((uintptr_t)filler < begin || (uintptr_t)filler >= top) {
+            if ((uintptr_t)filler < from || (uintptr_t)filler >= top || a->filler_bytes + size > most) {
                 free(filler);
                 break;
             }
@@ -191,29 +212,6 @@ cow_allocator_fill_holes(void)
             a->filler_count++;
             a->filler_bytes += size;
         }
-    }
-#endif
-}
-
-/* In a process that is about to fork: what is free shall not be where a child allocates. +seals+ says how
- * often the process has sealed its heap; holes are filled again after each. */
-static void
-cow_allocator_prefork(size_t seals)
-{
-    struct cow_allocator *const a = &cow_allocator;
-
-    if (!a->on) return;
-    if (a->kind == COW_ALLOCATOR_JEMALLOC) {
-        size_t size = sizeof(a->background);
-
-        if (a->calls.control("background_thread", &a->background, &size, NULL, 0) != 0) a->background = false;
-        a->calls.control("thread.tcache.flush", NULL, NULL, NULL, 0);
-    }
-    else if (a->kind == COW_ALLOCATOR_GLIBC && a->filled_for != seals) {
-        cow_allocator_empty_holes();
-        a->calls.trim(0);
-        cow_allocator_fill_holes();
-        a->filled_for = seals;
     }
 }
 
@@ -240,13 +238,65 @@ cow_allocator_allocated(void)
     return 0;
 }
 
+/* Shall the holes be filled now, after a seal? This process has made +objects+, of which +live+ are there. */
+static bool
+cow_allocator_fills(size_t allocated, size_t objects, size_t live)
+{
+    const struct cow_allocator *const a = &cow_allocator;
+
+    if (a->inherited_size > 0 && allocated < 4 * a->inherited_bytes) return false;
+    return a->filled_bytes == 0 || allocated >= 2 * a->filled_bytes || objects - a->filled_objects < live;
+}
+
+/* glibc: empties the holes that were filled, and fills those that are there now if that pays. In a thread
+ * that has another arena: nothing, and the next fork tries again. */
+static void
+cow_allocator_renew_fillers(size_t seals, size_t objects, size_t live)
+{
+    struct cow_allocator *const a = &cow_allocator;
+    uintptr_t from, top;
+    size_t allocated;
+
+    if (!cow_glibc_main_heap(&from, &top, &allocated)) return;
+    a->filled_seals = seals;
+    const bool fills = cow_allocator_fills(allocated - a->filler_bytes, objects, live);
+
+    cow_allocator_empty_holes();
+    if (!fills) return;
+    a->calls.trim(0);
+    if (!cow_glibc_main_heap(&from, &top, &allocated)) return;
+    a->filled_objects = objects;
+    a->filled_bytes = allocated;
+    cow_allocator_fill_holes(from, top, allocated / COW_ALLOCATOR_FILLER_SHARE);
+}
+
+/* In a process that is about to fork: what is free shall not be where a child allocates. The process has
+ * sealed its heap +seals+ times and has made +objects+, of which +live+ are there. */
+static void
+cow_allocator_prefork(size_t seals, size_t objects, size_t live)
+{
+    struct cow_allocator *const a = &cow_allocator;
+
+    if (!a->on) return;
+    if (a->kind == COW_ALLOCATOR_JEMALLOC) {
+        size_t size = sizeof(a->background);
+
+        if (a->calls.control("background_thread", &a->background, &size, NULL, 0) != 0) a->background = false;
+        a->calls.control("thread.tcache.flush", NULL, NULL, NULL, 0);
+    }
+    else if (a->kind == COW_ALLOCATOR_GLIBC && a->filled_seals != seals) {
+        cow_allocator_renew_fillers(seals, objects, live);
+    }
+}
+
 /* Marks the memory from +from+ to +to+ as inherited. */
 static void
 cow_allocator_mark(unsigned char *map, uintptr_t from, uintptr_t to)
 {
-    const int shift = COW_ALLOCATOR_REGION_SHIFT;
+    if (from >= to) return;
+    const uintptr_t last = (to - 1) >> COW_ALLOCATOR_REGION_SHIFT;
 
-    for (uintptr_t region = from >> shift; region << shift < to; region++) {
+    for (uintptr_t region = from >> COW_ALLOCATOR_REGION_SHIFT; region <= last; region++) {
         if (region / 8 >= COW_ALLOCATOR_MAP_SIZE) return;
         unsigned char *byte = &map[region / 8], bit = (unsigned char)(1 << region % 8);
         if (!(*byte & bit)) *byte |= bit;
@@ -298,6 +348,7 @@ cow_allocator_mark_maps(unsigned char *map, int maps)
 static void
 cow_allocator_note_inherited(void)
 {
+#if COW_ALLOCATOR_FINDS
     struct cow_allocator *const a = &cow_allocator;
     unsigned char *map = (unsigned char *)a->inherited;
     int maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
@@ -310,6 +361,7 @@ cow_allocator_note_inherited(void)
     }
     a->inherited = map;
     close(maps);
+#endif
 }
 
 /* Makes the thread that calls it allocate in this child's arena. */
@@ -353,10 +405,9 @@ cow_allocator_inherit(void)
     struct cow_allocator *const a = &cow_allocator;
 
     if (!a->on || a->kind == COW_ALLOCATOR_OTHER) return;
-    a->inherited_bytes = cow_allocator_allocated();
     a->freed_bytes = 0;
-    cow_allocator_note_inherited();
     if (a->kind == COW_ALLOCATOR_JEMALLOC) {
+        cow_allocator_note_inherited();
         cow_jemalloc_inherit();
     }
     else if (a->kind == COW_ALLOCATOR_MIMALLOC) {
@@ -364,14 +415,16 @@ cow_allocator_inherit(void)
 
         if (heap) a->calls.heap_set_default(heap);
     }
-#if COW_ALLOCATOR_HAS_MALLINFO
-    else if (a->calls.information) {
-        const uintptr_t end = (uintptr_t)sbrk(0), region = (uintptr_t)1 << COW_ALLOCATOR_REGION_SHIFT;
+    else if (a->kind == COW_ALLOCATOR_GLIBC) {
+        uintptr_t from, top;
 
-        a->own_from = end - a->calls.information().keepcost;
-        a->own_to = (end + region - 1) & ~(region - 1);
+        if (!cow_glibc_main_heap(&from, &top, &a->inherited_bytes)) return;
+        a->inherited_from = from;
+        a->inherited_size = top - from;
+        /* They are inherited blocks like others. */
+        a->fillers = NULL;
+        a->filler_count = a->filler_bytes = a->filled_bytes = 0;
     }
-#endif
 }
 
 /* Frees a block that is inherited. */
@@ -384,19 +437,17 @@ cow_allocator_free_inherited(void *block)
         a->calls.deallocate(block, COW_JEMALLOC_UNCACHED);
         return;
     }
-    if (a->leave_limit > 0) {
-        size_t size = a->calls.usable_size(block);
+    const size_t size = a->calls.usable_size(block);
 
-        /* glibc counts the word before a block as allocated as well. */
-        __atomic_fetch_add(&a->freed_bytes, size + sizeof(size_t), __ATOMIC_RELAXED);
-        if (size <= COW_ALLOCATOR_MOST_LEFT) {
-            if (__atomic_add_fetch(&a->left_bytes, size, __ATOMIC_RELAXED) <= a->leave_limit) {
-                __atomic_fetch_add(&a->left_blocks, 1, __ATOMIC_RELAXED);
-                return;
-            }
-            __atomic_fetch_sub(&a->left_bytes, size, __ATOMIC_RELAXED);
+    if (size <= COW_ALLOCATOR_MOST_LEFT && a->left_bytes < a->leave_limit) {
+        if (__atomic_add_fetch(&a->left_bytes, size, __ATOMIC_RELAXED) <= a->leave_limit) {
+            __atomic_fetch_add(&a->left_blocks, 1, __ATOMIC_RELAXED);
+            return;
         }
+        __atomic_fetch_sub(&a->left_bytes, size, __ATOMIC_RELAXED);
     }
+    /* glibc counts the word before a block as allocated as well. */
+    __atomic_fetch_add(&a->freed_bytes, size + sizeof(size_t), __ATOMIC_RELAXED);
     free(block);
 }
 

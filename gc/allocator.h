@@ -13,20 +13,23 @@
  *                   the cache emptied            for threads that start later
  *     glibc         free pages given back,       -                             not at all, if it is small,
  *                   holes filled                                               up to a bound
- *     mimalloc      free pages given back        a heap of its own             the same
- *     tcmalloc      free pages given back        -                             the same
+ *     mimalloc      free pages given back        a heap of its own             by free
+ *     tcmalloc      free pages given back        -                             by free
  *     others        -                            -                             by free
  *
  * glibc has no way to give a thread another arena. So the parent fills the holes: it allocates blocks of ever
- * smaller sizes, until each comes from the top of the heap. They are freed before the next filling.
+ * smaller sizes, until each comes from the top of the heap. They are freed at the next seal. A parent that
+ * has worked since needs its holes and would only make new ones: it fills them no more, until it has twice as
+ * much as then. Neither does a child whose memory is for the most part inherited: to free the blocks and to
+ * fill the holes would write all of that.
  *
- * An address is taken for inherited if something was mapped within its 2 MB at the fork. That errs for blocks
- * of the child next to inherited memory: they are freed past the cache, or left; a block that is left counts
- * against the bound.
+ * Which blocks are inherited: with glibc, those of its main heap below the top at the fork. With jemalloc,
+ * all within 2 MB of private writable memory at the fork. That errs for blocks of the child next to inherited
+ * memory, which are then freed past the cache.
  *
  * Entry points: cow_allocator_free, cow_allocator_realloc. In allocator.c: cow_allocator_find;
  * cow_allocator_trim, cow_allocator_prefork in a parent, cow_allocator_inherit and cow_allocator_thread in a
- * child; cow_allocator_usage.
+ * child; cow_allocator_allocated.
  *
  * Who writes this memory after a fork: a child writes the words below at the fork, and the counters of blocks
  * that it leaves; it adds to the bitmap what it has inherited.
@@ -47,11 +50,19 @@
 # define COW_ALLOCATOR_HAS_MALLINFO 0
 #endif
 
+/* Bits of an address of a program (arena.h). */
+#ifdef __x86_64__
+# define COW_ALLOCATOR_ADDRESS_BITS (UINTPTR_MAX > 0xffffffffu ? 47 : 32)
+#else
+# define COW_ALLOCATOR_ADDRESS_BITS (UINTPTR_MAX > 0xffffffffu ? 48 : 32)
+#endif
+
 enum {
     COW_ALLOCATOR_REGION_SHIFT = 21, /* 2 MB */
-    COW_ALLOCATOR_ADDRESS_BITS = 47,
     /* A chain of forks has so many arenas; later ones take turns. jemalloc has room for 4,094. */
     COW_ALLOCATOR_MOST_ARENAS = 64,
+    /* Blocks that fill holes have at most half of what is allocated. */
+    COW_ALLOCATOR_FILLER_SHARE = 2,
     /* The largest block that may be left, in bytes. */
     COW_ALLOCATOR_MOST_LEFT = 1024,
     /* How many bytes of blocks a process and those that it descends from may leave. */
@@ -96,8 +107,8 @@ struct cow_allocator {
     enum cow_allocator_kind kind;
     bool on; /* false: the user has switched this file off */
     struct cow_allocator_calls calls;
-    const unsigned char *inherited; /* a bit for each 2 MB of addresses; NULL: nothing is inherited */
-    uintptr_t own_from, own_to; /* glibc: the top of the heap: the child's, whatever the bits say */
+    const unsigned char *inherited; /* jemalloc: a bit for each 2 MB of addresses; NULL: none is set */
+    uintptr_t inherited_from, inherited_size; /* glibc: the main heap without its top, at the fork; or 0 */
 
     /* jemalloc: the arenas of this process and of those that it descends from. */
     unsigned arenas[COW_ALLOCATOR_MOST_ARENAS];
@@ -106,12 +117,12 @@ struct cow_allocator {
 
     struct cow_allocator_filler *fillers;
     size_t filler_count, filler_bytes;
-    size_t filled_for; /* the number of seals when the holes were filled */
+    size_t filled_seals, filled_objects, filled_bytes; /* then: seals, objects made, bytes allocated */
 
     size_t leave_limit; /* bytes; 0: no block is left */
     size_t left_bytes, left_blocks; /* of this process and those that it descends from */
-    size_t inherited_bytes; /* what was allocated at the fork */
-    size_t freed_bytes; /* inherited and freed by xfree or xrealloc, or left */
+    size_t inherited_bytes; /* glibc: what was allocated at the fork */
+    size_t freed_bytes; /* glibc: of these, what xfree or xrealloc has freed */
 };
 
 static struct cow_allocator cow_allocator;
@@ -125,9 +136,9 @@ cow_allocator_inherited_p(const void *block)
 {
     const uintptr_t address = (uintptr_t)block, region = address >> COW_ALLOCATOR_REGION_SHIFT;
 
+    if (address - cow_allocator.inherited_from < cow_allocator.inherited_size) return true;
     return cow_allocator.inherited != NULL && region / 8 < COW_ALLOCATOR_MAP_SIZE &&
-           (cow_allocator.inherited[region / 8] >> region % 8 & 1) &&
-           !(address - cow_allocator.own_from < cow_allocator.own_to - cow_allocator.own_from);
+           (cow_allocator.inherited[region / 8] >> region % 8 & 1);
 }
 
 /* Frees what malloc gave. */

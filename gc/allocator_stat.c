@@ -75,7 +75,10 @@ cow_glibc_arenas(VALUE arenas)
 
     if (stream == NULL) return;
     malloc_info(0, stream);
-    if (fclose(stream) != 0) text = NULL;
+    if (fclose(stream) != 0) {
+        free(text);
+        return;
+    }
 
     unsigned index = 0;
     size_t free_bytes = 0, size;

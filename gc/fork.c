@@ -8,11 +8,13 @@
  *                            handlers of signals
  *         3. mark stack      chunks that are not in use go back to the system
  *         4. VM words        that a child has freed are used again, if that child forks in turn
+ *         5. malloc          what is free shall not be where a child allocates
  *     cow_postfork_child     in the child, with the VM lock:
- *         1. walks           of threads that do not exist in the child are dropped
- *         2. VM's words      that the parent has freed or not yet used are left alone
- *         3. seal            pages that the parent has sealed count as inherited, none as the child's own
- *         4. nursery         is sized by what the child has of its own
+ *         1. malloc          gives the child an arena of its own, if it has arenas to give
+ *         2. walks           of threads that do not exist in the child are dropped
+ *         3. VM's words      that the parent has freed or not yet used are left alone
+ *         4. seal            pages that the parent has sealed count as inherited, none as the child's own
+ *         5. nursery         is sized by what the child has of its own
  *     cow_postfork_parent    in the parent, with the VM lock:
  *         1. nursery         is sized, because the sealed pages are shared from now on
  *
@@ -103,7 +105,8 @@ cow_prefork(rb_objspace_t *objspace)
     unsigned int level = rb_gc_vm_lock();
     mark_stack_free_cache(&objspace->mark_stack);
     cow_vm_words_prefork(&cow_vm_words);
-    cow_allocator_prefork(objspace->seal.count);
+    cow_allocator_prefork(objspace->seal.count, total_allocated_objects(objspace),
+                          objspace_live_slots(objspace));
     rb_gc_vm_unlock(level);
 }
 

@@ -122,7 +122,7 @@ main(int argc, char **argv)
     printf("allocator %s\n", cow ? cow_allocator_name() : "plain");
     if (cow) cow_allocator_trim();
     for (int child = 0; child < 2; child++) {
-        if (cow) cow_allocator_prefork(1);
+        if (cow) cow_allocator_prefork(1, 0, 1);
         look("parent");
         pid_t pid = fork();
 

@@ -9,8 +9,8 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <pthread.h>
 #include <stdio.h>
-#include <sys/wait.h>
 
 #include "allocator.c"
 #include "os.c"
@@ -32,8 +32,6 @@ control(const char *name, void *old, size_t *old_size, void *new_value, size_t n
     else if (strcmp(name, "thread.arena") == 0) asked.switches++, asked.arena = *(unsigned *)new_value;
     else if (strcmp(name, "background_thread") == 0 && old) *(bool *)old = asked.background;
     else if (strcmp(name, "background_thread") == 0) asked.background_starts += *(bool *)new_value;
-    else if (strcmp(name, "epoch") == 0) return 0;
-    else if (strcmp(name, "stats.allocated") == 0) *(size_t *)old = 4000;
     else return ENOENT;
     return 0;
 }
@@ -106,11 +104,15 @@ test_marks(void **state)
     assert_false(cow_allocator_inherited_p((void *)UINTPTR_MAX));
     assert_false(cow_allocator_inherited_p((void *)((uintptr_t)1 << COW_ALLOCATOR_ADDRESS_BITS)));
 
-    cow_allocator.own_from = 5 * region + 100;
-    cow_allocator.own_to = 6 * region;
-    assert_true(cow_allocator_inherited_p((void *)(5 * region + 99)));
-    assert_false(cow_allocator_inherited_p((void *)(5 * region + 100)));
-    assert_true(cow_allocator_inherited_p((void *)(6 * region)));
+    cow_allocator.inherited_from = 30 * region + 100;
+    cow_allocator.inherited_size = region;
+    assert_false(cow_allocator_inherited_p((void *)(30 * region + 99)));
+    assert_true(cow_allocator_inherited_p((void *)(30 * region + 100)));
+    assert_true(cow_allocator_inherited_p((void *)(31 * region + 99)));
+    assert_false(cow_allocator_inherited_p((void *)(31 * region + 100)));
+    cow_allocator_mark(map, UINTPTR_MAX - 5 * region, UINTPTR_MAX); /* ends */
+    cow_allocator_mark(map, 70 * region, 70 * region);
+    assert_false(cow_allocator_inherited_p((void *)(70 * region)));
 }
 
 /* Lines that end where the buffer does, and one that is longer than it. */
@@ -146,11 +148,10 @@ test_jemalloc(void **state)
     asked.background = true;
     cow_allocator_trim();
     assert_int_equal(asked.purges, 1);
-    cow_allocator_prefork(1);
+    cow_allocator_prefork(1, 0, 1);
     assert_int_equal(asked.flushes, 2);
 
     cow_allocator_inherit();
-    assert_int_equal(cow_allocator.inherited_bytes, 4000);
     assert_int_equal(asked.arena, 7);
     assert_int_equal(asked.background_starts, 1);
     cow_allocator_thread();
@@ -169,7 +170,7 @@ test_a_chain_of_forks(void **state)
 {
     be_jemalloc();
     for (int i = 0; i < 1000; i++) {
-        cow_allocator_prefork(1);
+        cow_allocator_prefork(1, 0, 1);
         cow_allocator_inherit();
         assert_int_equal(asked.arena, 7 + i % COW_ALLOCATOR_MOST_ARENAS);
     }
@@ -182,7 +183,7 @@ test_jemalloc_refuses(void **state)
     be_jemalloc();
     asked.refuses = true;
     cow_allocator_trim();
-    cow_allocator_prefork(1);
+    cow_allocator_prefork(1, 0, 1);
     cow_allocator_inherit();
     assert_int_equal(cow_allocator.arena_count, 0);
     cow_allocator_thread();
@@ -191,15 +192,78 @@ test_jemalloc_refuses(void **state)
     assert_int_equal(asked.uncached_frees, 1);
 }
 
+static void *
+no_memory(void *address, size_t size, int protection, int flags, int file, off_t offset)
+{
+    errno = ENOMEM;
+    return MAP_FAILED;
+}
+
+/* Without memory for the bitmap blocks are freed by free; the child has its arena nevertheless. */
+static void
+test_no_memory_for_the_bitmap(void **state)
+{
+    const struct cow_os_calls *before = cow_os;
+    struct cow_os_calls calls = *cow_os;
+
+    be_jemalloc();
+    calls.map = no_memory;
+    cow_os = &calls;
+    cow_allocator_inherit();
+    cow_os = before;
+    assert_int_equal(asked.arena, 7);
+    assert_null(cow_allocator.inherited);
+    cow_allocator_free(malloc(10));
+    assert_int_equal(asked.uncached_frees, 0);
+}
+
+static void
+collect(bool force)
+{
+    asked.purges += force;
+}
+
+static void *
+heap_new(void)
+{
+    return asked.refuses ? NULL : &asked;
+}
+
+static void *
+heap_set_default(void *heap)
+{
+    assert_ptr_equal(heap, &asked);
+    asked.switches++;
+    return NULL;
+}
+
+static void
+test_mimalloc(void **state)
+{
+    cow_allocator.on = true;
+    cow_allocator.kind = COW_ALLOCATOR_MIMALLOC;
+    cow_allocator.calls = (struct cow_allocator_calls){ .collect = collect, .heap_new = heap_new,
+                                                        .heap_set_default = heap_set_default };
+    cow_allocator_trim();
+    assert_int_equal(asked.purges, 1);
+    cow_allocator_prefork(1, 0, 1);
+    cow_allocator_inherit();
+    assert_int_equal(asked.switches, 1);
+    asked.refuses = true;
+    cow_allocator_inherit();
+    assert_int_equal(asked.switches, 1);
+}
+
 static void
 test_switched_off(void **state)
 {
     be_jemalloc();
     cow_allocator.on = false;
-    cow_allocator_prefork(1);
+    cow_allocator_trim();
+    cow_allocator_prefork(1, 0, 1);
     cow_allocator_inherit();
     cow_allocator_thread();
-    assert_int_equal(asked.flushes + asked.creations + asked.switches, 0);
+    assert_int_equal(asked.flushes + asked.purges + asked.creations + asked.switches, 0);
     assert_null(cow_allocator.inherited);
 }
 
@@ -212,7 +276,7 @@ test_glibc_leaves_small_blocks(void **state)
     for (int i = 0; i < BLOCKS; i++) blocks[i] = malloc(56);
     cow_allocator_find(true, 56 * 10);
     assert_string_equal(cow_allocator_name(), "glibc");
-    cow_allocator_prefork(1);
+    cow_allocator_prefork(1, 0, 1);
     cow_allocator_inherit();
 
     for (int i = 0; i < BLOCKS; i++) cow_allocator_free(blocks[i]);
@@ -241,24 +305,108 @@ test_glibc_fills_holes(void **state)
 
     for (int i = 0; i < BLOCKS; i++) blocks[i] = malloc((size_t)(i * 37 % 3000));
     for (int i = 0; i < BLOCKS - 1; i++) {
-        if (i % 3 == 0) free(blocks[i]);
+        if (i % 6 == 0) free(blocks[i]);
     }
     cow_allocator_find(true, 0);
-    cow_allocator_prefork(1);
+    cow_allocator_prefork(1, 0, 1);
     assert_true(cow_allocator.filler_count > 0);
     size_t filled = cow_allocator.filler_bytes;
-    cow_allocator_inherit();
     for (int i = 0; i < 20000; i++) {
         char *block = malloc((size_t)(24 + i % 3000));
         assert_true(block > blocks[BLOCKS - 1]);
     }
 
-    cow_allocator_prefork(1); /* not sealed since */
+    cow_allocator_prefork(1, 0, 1); /* not sealed since */
     assert_int_equal(cow_allocator.filler_bytes, filled);
-    cow_allocator_prefork(2); /* what was filled is filled again, and no more */
-    assert_true(cow_allocator.filler_bytes <= filled + filled / 8);
     cow_allocator_empty_holes();
     assert_int_equal(cow_allocator.filler_bytes, 0);
+}
+
+/* A parent that goes on working fills its holes once, or when it has grown much; a quiet one at each seal. */
+static void
+test_when_holes_are_filled(void **state)
+{
+    enum { BLOCKS = 20000 };
+    static char *blocks[BLOCKS];
+
+    cow_allocator_find(true, 0);
+    for (int i = 0; i < BLOCKS; i++) blocks[i] = malloc((size_t)(24 + i * 37 % 3000));
+    for (size_t seal = 1; seal <= 12; seal++) {
+        for (int i = 0; i < BLOCKS; i++) {
+            if (i % 4 == (int)seal % 4) continue;
+            free(blocks[i]);
+            blocks[i] = malloc((size_t)(24 + (i * 37 + (int)seal * 911) % 3000));
+        }
+        cow_allocator_prefork(seal, seal * 1000, 900);
+        assert_int_equal(cow_allocator.filler_count > 0, seal == 1);
+    }
+    cow_allocator_prefork(13, 12 * 1000, 900 * 1000);
+    assert_true(cow_allocator.filler_count > 0);
+    assert_true(cow_allocator.filler_bytes <= cow_allocator_allocated() / COW_ALLOCATOR_FILLER_SHARE);
+
+    static char *more[3 * BLOCKS];
+    for (int i = 0; i < 3 * BLOCKS; i++) more[i] = malloc(2500);
+    for (int i = 0; i < 3 * BLOCKS; i += 8) free(more[i]);
+    cow_allocator_prefork(14, 30 * 1000, 900);
+    assert_true(cow_allocator.filler_count > 0);
+    cow_allocator_empty_holes();
+    assert_int_equal(cow_allocator.filler_bytes, 0);
+    for (int i = 0; i < 3 * BLOCKS; i++) {
+        if (i % 8) free(more[i]);
+    }
+}
+
+/* A child fills no holes before it has much more than it inherited. */
+static void
+test_a_child_fills_nothing(void **state)
+{
+    enum { BLOCKS = 200000 };
+    static char *blocks[BLOCKS];
+    char *hole = malloc(3000), *behind = malloc(100);
+
+    free(hole);
+    cow_allocator_find(true, 0);
+    cow_allocator_prefork(1, 0, 1);
+    cow_allocator_inherit();
+    assert_null(cow_allocator.fillers);
+    cow_allocator_prefork(2, 0, 1);
+    assert_null(cow_allocator.fillers);
+
+    cow_allocator.inherited_bytes = 1 << 20;
+    for (int i = 0; i < BLOCKS; i++) blocks[i] = malloc(200);
+    for (int i = 0; i < BLOCKS; i++) {
+        if (i % 3 == 0) free(blocks[i]);
+    }
+    cow_allocator_prefork(3, 0, 1);
+    assert_non_null(cow_allocator.fillers);
+    cow_allocator_empty_holes();
+    free(behind);
+}
+
+/* A thread that has another arena fills nothing, and does not prevent it later. */
+static void *
+fork_in_thread(void *unused)
+{
+    cow_allocator_prefork(1, 0, 1);
+    return NULL;
+}
+
+static void
+test_glibc_in_another_thread(void **state)
+{
+    enum { BLOCKS = 100 };
+    char *blocks[BLOCKS];
+    pthread_t thread;
+
+    for (int i = 0; i < BLOCKS; i++) blocks[i] = malloc(2000);
+    for (int i = 0; i < BLOCKS - 1; i += 2) free(blocks[i]);
+    cow_allocator_find(true, 0);
+    assert_int_equal(pthread_create(&thread, NULL, fork_in_thread, NULL), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(cow_allocator.filler_count, 0);
+    cow_allocator_prefork(1, 0, 1);
+    assert_true(cow_allocator.filler_count > 0);
+    cow_allocator_empty_holes();
 }
 
 /* The user's mmap threshold may be so low that blocks which should fill holes are mapped. */
@@ -267,14 +415,12 @@ test_glibc_maps_small_blocks(void **state)
 {
     char *hole = malloc(20000), *behind = malloc(100);
 
-    mallopt(M_MMAP_THRESHOLD, 4096);
+    mallopt(M_MMAP_THRESHOLD, 1024);
     free(hole);
-    cow_allocator.on = true;
     cow_allocator_find(true, 0);
-    mallopt(M_MMAP_THRESHOLD, 4096);
-    cow_allocator_prefork(1);
-    mallopt(M_MMAP_THRESHOLD, COW_GLIBC_MMAP_THRESHOLD);
-    assert_true(cow_allocator.filler_bytes < 64 << 20);
+    cow_allocator_prefork(1, 0, 1);
+    mallopt(M_MMAP_THRESHOLD, 1 << 20);
+    assert_true(cow_allocator.filler_bytes <= cow_allocator_allocated() / COW_ALLOCATOR_FILLER_SHARE);
     cow_allocator_empty_holes();
     free(behind);
 }
@@ -289,9 +435,14 @@ main(void)
         cmocka_unit_test_setup(test_jemalloc, setup),
         cmocka_unit_test_setup(test_a_chain_of_forks, setup),
         cmocka_unit_test_setup(test_jemalloc_refuses, setup),
+        cmocka_unit_test_setup(test_no_memory_for_the_bitmap, setup),
+        cmocka_unit_test_setup(test_mimalloc, setup),
         cmocka_unit_test_setup(test_switched_off, setup),
         cmocka_unit_test_setup(test_glibc_leaves_small_blocks, setup),
         cmocka_unit_test_setup(test_glibc_fills_holes, setup),
+        cmocka_unit_test_setup(test_when_holes_are_filled, setup),
+        cmocka_unit_test_setup(test_a_child_fills_nothing, setup),
+        cmocka_unit_test_setup(test_glibc_in_another_thread, setup),
         cmocka_unit_test_setup(test_glibc_maps_small_blocks, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -144,7 +144,7 @@ class TestMalloc < Minitest::Test
     assert_equal [0, 0, 0], left.call(OFF)
   end
 
-  # 300 children, and a chain of 100: neither the parent nor the last child grows.
+  # 1,000 children, and a chain of 200: neither the parent nor the last child grows.
   def test_many_forks
     needs_an_allocator
     %w[jemalloc glibc].each do |name|
@@ -152,18 +152,62 @@ class TestMalloc < Minitest::Test
         def resident = File.read("/proc/self/status")[/^VmRSS:\s+(\d+)/, 1].to_i
         in_child { work(50) }
         before = resident
-        300.times { in_child { work(50) } }
+        1_000.times { in_child { work(50) } }
         puts resident - before
         generation = lambda do |left|
           work(50)
           left.zero? ? puts(resident - before) : in_child { generation.call(left - 1) }
         end
-        in_child { generation.call(100) }
+        in_child { generation.call(200) }
       RUBY
       parent, last = numbers(out)
       assert_operator parent, :<, 3_000, "KB that the parent grew with #{name}"
-      assert_operator last, :<, 30_000, "KB that the hundredth generation has more with #{name}"
+      assert_operator last, :<, 30_000, "KB that the last generation has more with #{name}"
     end
+  end
+
+  # A parent that goes on working between its seals needs the holes itself.
+  def test_a_parent_that_goes_on_working
+    needs_an_allocator
+    script = PARENT + <<~'RUBY'
+      def resident = File.read("/proc/self/status")[/^VmRSS:\s+(\d+)/, 1].to_i
+      random = Random.new(1)
+      sizes = Array.new(12) do
+        30_000.times { |i| KEPT[random.rand(60_000)] = "x" * (200 + random.rand(1_800)) }
+        GC.start
+        Process.warmup
+        in_child { work(50) }
+        resident
+      end
+      puts sizes.last(3).max
+    RUBY
+    with, without = [{}, OFF].map { |env| numbers(run_ruby(script, env: preload("glibc").merge(env))).first }
+    assert_operator with, :<, without * 1.15, "KB after twelve seals, #{without} without"
+  end
+
+  # What the parent fills holes with, a child does not free: it would copy each of these pages.
+  def test_a_child_that_seals_and_forks
+    needs_an_allocator
+    script = PARENT + <<~'RUBY'
+      in_child do
+        Process.warmup
+        in_child { work(50) }
+        puts private_dirty
+      end
+    RUBY
+    with, without = [{}, OFF].map { |env| numbers(run_ruby(script, env: preload("glibc").merge(env))).first }
+    assert_operator with, :<, without + 2_000, "KB of the child alone"
+  end
+
+  # The malloc that a program is bound to may not be the one that the linker names first.
+  def test_glibcs_malloc_with_checks
+    env = { "LD_PRELOAD" => "libc_malloc_debug.so.0 libc.so.6", "MALLOC_CHECK_" => "3" }
+    out, status = run_ruby_status("print GC.malloc_stat[:allocator]", env: env)
+    skip "no libc_malloc_debug here" unless status.success? && !out.include?("LD_PRELOAD")
+    skip "AddressSanitizer brings its own malloc" if ASAN
+
+    assert_equal "other", out
+    run_ruby(PARENT + "in_child { KEPT.each { |string| string << 'x' * 90 if string }; work(500) }", env: env)
   end
 
   def test_a_child_with_many_threads
@@ -216,13 +260,15 @@ class TestMalloc < Minitest::Test
   # jemalloc's thread that gives memory back does not survive a fork by itself.
   def test_the_background_thread
     needs_an_allocator
-    threads = 'Dir["/proc/self/task/*/comm"].count { |file| File.read(file).start_with?("jemalloc") }'
+    script = IN_CHILD + <<~'RUBY'
+      def names = Dir["/proc/self/task/*/comm"].map { |file| File.read(file) }
+      # A thread names itself when it begins to run.
+      def thread? = 50.times.any? { names.any?(/\Ajemalloc/) || (sleep(0.02) && false) }
+      puts thread?
+      in_child { puts thread?; in_child { puts thread? } }
+    RUBY
     [["background_thread:true", true], ["background_thread:false", false]].each do |conf, expected|
-      out = run_ruby(IN_CHILD + <<~RUBY, env: preload("jemalloc").merge("MALLOC_CONF" => conf))
-        before = #{threads}
-        puts before > 0
-        in_child { puts #{threads} > 0; in_child { puts #{threads} > 0 } }
-      RUBY
+      out = run_ruby(script, env: preload("jemalloc").merge("MALLOC_CONF" => conf))
       assert_equal [expected.to_s] * 3, out.split
     end
   end
