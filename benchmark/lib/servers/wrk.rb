@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 # SPDX-License-Identifier: BSD-2-Clause
 
+require "io/wait"
 require "json"
 require "open3"
 require_relative "../processes/supervised"
@@ -58,12 +59,20 @@ module CowBench
       while (line = errors.gets)
         case line
         when "begun\n" then under_load&.call
-        when "answered\n" then wrk.signal(:INT)
+        when "answered\n" then interrupt(wrk, errors)
         else return line
         end
       end
     end
-    private_class_method :command, :follow
+
+    # A signal that comes before wrk sleeps does not end its sleep, so it is sent until wrk ends.
+    def self.interrupt(wrk, errors)
+      loop do
+        wrk.signal(:INT)
+        break if errors.wait_readable(0.2)
+      end
+    end
+    private_class_method :command, :follow, :interrupt
 
     def self.parse(line, count)
       found = JSON.parse(line)
