@@ -23,6 +23,8 @@
  * Who writes this memory after a fork: both processes write a few words of their objspace and of their heaps.
  */
 
+void rb_gc_check_ints(void); /* vm_hooks.c */
+
 /* Would a full collection find the memory that it needs? Maps so much memory and unmaps it. */
 static bool
 cow_seal_has_room(rb_objspace_t *objspace)
@@ -99,7 +101,7 @@ cow_prefork(rb_objspace_t *objspace)
     cow_seal_before_fork(objspace);
     cow_finalize_as_job(objspace);
     /* What has come until now is this process's alone. From here to fork(2) no Ruby runs. */
-    rb_thread_check_ints();
+    rb_gc_check_ints();
 
     /* Each process would write the chunks in its next collection, and so copy them. */
     unsigned int level = rb_gc_vm_lock();

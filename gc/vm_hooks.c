@@ -6,7 +6,7 @@
  * reading it. Holds the entry points of the collector that need the VM's own headers.
  *
  * Entry points: rb_gc_obj_plain_p, rb_gc_obj_needs_cleanup; rb_objspace_each_objects_alone,
- * rb_objspace_each_free_slots; rb_gc_call_as_postponed_job, rb_gc_current_thread.
+ * rb_objspace_each_free_slots; rb_gc_call_as_postponed_job, rb_gc_check_ints, rb_gc_current_thread.
  *
  * Who writes this memory after a fork: nobody; this file has no memory of its own.
  */
@@ -112,6 +112,14 @@ rb_gc_current_thread(void)
 
 /* The number of forks between the process that started the interpreter and this one. */
 unsigned int rb_gc_fork_depth;
+
+/* Runs handlers of signals, and what else waits for the thread. Unlike rb_thread_check_ints it is no blocking
+ * call, which would raise what Thread.handle_interrupt puts off until one. */
+void
+rb_gc_check_ints(void)
+{
+    RUBY_VM_CHECK_INTS(GET_EC());
+}
 
 /* Called before this process seals its heap, with the VM lock, and not in a collection. */
 void

@@ -20,6 +20,33 @@ class TestFork < Minitest::Test
     run_ruby(BUSY + "40.times { in_child { GC.start; 'in the child'.to_sym } }\nexit!(0)", options: ["-W0"])
   end
 
+  # A fork looks for signals, but it is no blocking call.
+  def test_an_exception_that_is_put_off_until_a_blocking_call
+    assert_equal "not raised", run_ruby(<<~'RUBY')
+      at_fork = nil
+      masked = Queue.new
+      thread = Thread.new do
+        Thread.handle_interrupt(RuntimeError => :on_blocking) do
+          masked << true
+          Thread.pass until Thread.pending_interrupt?
+          begin
+            pid = fork { exit!(0) }
+            at_fork = "not raised"
+          rescue RuntimeError
+            at_fork = "raised"
+          end
+          Process.wait(pid) if pid
+        end
+      rescue RuntimeError
+        nil # raised in wait
+      end
+      masked.pop
+      thread.raise("put off")
+      thread.join
+      print at_fork
+    RUBY
+  end
+
   def test_a_child_of_a_child_and_its_own_ractors
     run_ruby(BUSY + <<~'RUBY', options: ["-W0"])
       5.times do
