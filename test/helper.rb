@@ -14,6 +14,7 @@ Gem.clear_paths if defined?(Gem)
 require "minitest/autorun"
 require "open3"
 require "timeout"
+require "tmpdir"
 
 module CowTest
   ROOT = File.expand_path("..", __dir__)
@@ -46,6 +47,19 @@ module CowTest
       end
       [reader.value, thread.value]
     end
+  end
+
+  # Yields the environment in which a program loads a library of the C source +source+ first.
+  def preloading(source)
+    Dir.mktmpdir do |directory|
+      text, library = %w[library.c library.so].map { |name| File.join(directory, name) }
+      File.write(text, source)
+      _, status = Open3.capture2e("cc", "-shared", "-fPIC", "-o", library, text, "-ldl", "-lpthread")
+      skip "no C compiler" unless status.success?
+      yield({ "LD_PRELOAD" => library, "ASAN_OPTIONS" => "verify_asan_link_order=0" })
+    end
+  rescue Errno::ENOENT
+    skip "no C compiler"
   end
 
   # Not on every system, and not where heap pages are malloc's.

@@ -232,6 +232,25 @@ test_no_memory_for_the_bitmap(void **state)
     assert_int_equal(asked.uncached_frees, 0);
 }
 
+/* The same if the file of mappings cannot be opened. */
+static void
+test_no_file_of_mappings(void **state)
+{
+    struct rlimit before, none;
+
+    be_jemalloc();
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    cow_allocator_inherit();
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(asked.arena, 7);
+    assert_null(cow_allocator.inherited);
+    cow_allocator_free(malloc(10));
+    assert_int_equal(asked.uncached_frees, 0);
+}
+
 static void
 collect(bool force)
 {
@@ -295,6 +314,7 @@ main(void)
         cmocka_unit_test_setup(test_a_chain_of_forks, setup),
         cmocka_unit_test_setup(test_jemalloc_refuses, setup),
         cmocka_unit_test_setup(test_no_memory_for_the_bitmap, setup),
+        cmocka_unit_test_setup(test_no_file_of_mappings, setup),
         cmocka_unit_test_setup(test_mimalloc, setup),
         cmocka_unit_test_setup(test_switched_off, setup),
     };

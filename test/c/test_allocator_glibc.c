@@ -181,6 +181,105 @@ test_maps_small_blocks(void **state)
     free(behind);
 }
 
+/* The system refuses memory: from now on, or as before. */
+static void
+refuse_memory(bool refuses)
+{
+    static struct rlimit before;
+    struct rlimit now;
+    unsigned long pages;
+    FILE *file;
+
+    if (!refuses) {
+        assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+        return;
+    }
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    assert_non_null(file = fopen("/proc/self/statm", "r"));
+    assert_int_equal(fscanf(file, "%lu", &pages), 1);
+    fclose(file);
+    now = before;
+    now.rlim_cur = pages * (unsigned long)getpagesize();
+    assert_int_equal(setrlimit(RLIMIT_AS, &now), 0);
+}
+
+/* Takes all that malloc has, also in small holes; gives a list of it. */
+static void **
+take_all(void)
+{
+    void **taken = NULL, **block;
+
+    for (size_t size = 1 << 20; size >= 16; size -= (size + 15) / 16) {
+        while ((block = malloc(size))) {
+            *block = taken;
+            taken = block;
+        }
+    }
+    return taken;
+}
+
+static void
+free_all(void **taken)
+{
+    while (taken) {
+        void **block = taken;
+
+        taken = *block;
+        free(block);
+    }
+}
+
+/* Without memory no block is lost, nothing is filled, and later all goes on. After a refusal glibc gives the
+ * thread another arena. */
+static void
+test_no_memory(void **state)
+{
+    char *kept = malloc(40), *left = malloc(40);
+
+    strcpy(kept, "kept");
+    cow_allocator_find(true, 1000);
+    cow_allocator_prefork(1, 0, 1);
+    cow_allocator_inherit();
+    assert_true(cow_allocator_inherited_p(kept) && cow_allocator_inherited_p(left));
+
+    refuse_memory(true); /* a failed assertion would find no memory for its message */
+    void **taken = take_all();
+    void *moved = cow_allocator_realloc(kept, 4000);
+    size_t left_blocks = cow_allocator.left_blocks;
+    cow_allocator_free(left);
+    cow_allocator_prefork(2, 0, 1);
+    cow_allocator_inherit();
+    free_all(taken);
+    refuse_memory(false);
+    assert_null(moved);
+    assert_string_equal(kept, "kept");
+    assert_int_equal(left_blocks, 0);
+    assert_int_equal(cow_allocator.left_blocks, 1);
+
+    kept = cow_allocator_realloc(kept, 4000);
+    assert_string_equal(kept, "kept");
+    cow_allocator_free(kept);
+}
+
+/* Memory ends while holes are filled. (The last test: see above.) */
+static void
+test_no_memory_to_fill(void **state)
+{
+    enum { BLOCKS = 200 };
+    char *blocks[BLOCKS];
+
+    for (int i = 0; i < BLOCKS; i++) blocks[i] = malloc(2000);
+    for (int i = 0; i < BLOCKS - 1; i += 2) free(blocks[i]);
+    cow_allocator_find(true, 1000);
+    refuse_memory(true);
+    cow_allocator_prefork(1, 0, 1);
+    refuse_memory(false);
+    assert_true(cow_allocator.filler_bytes <= cow_allocator_allocated() / COW_ALLOCATOR_FILLER_SHARE);
+    cow_allocator_prefork(2, 0, 1);
+    for (int i = 1; i < BLOCKS; i += 2) cow_allocator_free(blocks[i]);
+    cow_allocator_empty_holes();
+}
+
 int
 main(void)
 {
@@ -193,6 +292,8 @@ main(void)
         cmocka_unit_test_setup(test_a_child_fills_nothing, setup),
         cmocka_unit_test_setup(test_in_another_thread, setup),
         cmocka_unit_test_setup(test_maps_small_blocks, setup),
+        cmocka_unit_test_setup(test_no_memory, setup),
+        cmocka_unit_test_setup(test_no_memory_to_fill, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -126,30 +126,24 @@ class TestLocate < Minitest::Test
   def test_a_system_without_reservations
     skip "only arenas are reserved" unless locator == "arena"
 
-    Dir.mktmpdir do |directory|
-      shim = File.join(directory, "shim.so")
-      File.write(File.join(directory, "shim.c"), <<~'C')
-        #define _GNU_SOURCE
-        #include <dlfcn.h>
-        #include <errno.h>
-        #include <sys/mman.h>
-        void *mmap(void *address, size_t size, int protection, int flags, int file, off_t offset)
-        {
-            static void *(*real)(void *, size_t, int, int, int, off_t);
-            if (!real) real = dlsym(RTLD_NEXT, "mmap");
-            if (protection == PROT_NONE && flags & MAP_NORESERVE) {
-                errno = ENOMEM;
-                return MAP_FAILED;
-            }
-            return real(address, size, protection, flags, file, offset);
-        }
-      C
-      built = system("cc", "-shared", "-fPIC", "-o", shim, File.join(directory, "shim.c"), "-ldl",
-                     err: File::NULL)
-      skip "no C compiler" unless built
-
-      env = { "LD_PRELOAD" => shim, "RUBYOPT" => "--disable-jit",
-              "ASAN_OPTIONS" => "verify_asan_link_order=0" }
+    source = <<~'C'
+      #define _GNU_SOURCE
+      #include <dlfcn.h>
+      #include <errno.h>
+      #include <sys/mman.h>
+      void *mmap(void *address, size_t size, int protection, int flags, int file, off_t offset)
+      {
+          static void *(*real)(void *, size_t, int, int, int, off_t);
+          if (!real) real = dlsym(RTLD_NEXT, "mmap");
+          if (protection == PROT_NONE && flags & MAP_NORESERVE) {
+              errno = ENOMEM;
+              return MAP_FAILED;
+          }
+          return real(address, size, protection, flags, file, offset);
+      }
+    C
+    preloading(source) do |env|
+      env = env.merge("RUBYOPT" => "--disable-jit")
       arenas, alignoff, _, _, _, denied, pages = stat(env: env)
       assert_equal 0, arenas, "arenas"
       assert_equal pages, alignoff, "pages of malloc's"

@@ -273,6 +273,111 @@ class TestMalloc < Minitest::Test
     end
   end
 
+  # Libraries of a malloc that is the next one's.
+  MALLOC = <<~'C'
+    #define _GNU_SOURCE
+    #include <dlfcn.h>
+    #include <stdbool.h>
+    #include <stdlib.h>
+    #include <sys/wait.h>
+    #include <unistd.h>
+    static void *(*next)(size_t);
+    static void called(void);
+    void *malloc(size_t size)
+    {
+        if (next == NULL) next = (void *(*)(size_t))dlsym(RTLD_NEXT, "malloc");
+        called();
+        return next(size);
+    }
+  C
+  MALLOCS = {
+    # Forks now and then, and its child allocates.
+    "forks" => [MALLOC + <<~'C', "other"],
+      static __thread bool inside;
+      static __thread unsigned calls;
+      static void called(void)
+      {
+          void *blocks[100];
+
+          if (inside || ++calls % 5000) return;
+          inside = true;
+          pid_t child = fork();
+          if (child == 0) {
+              for (int i = 0; i < 100; i++) blocks[i] = malloc((size_t)i * 40);
+              for (int i = 0; i < 100; i++) free(blocks[i]);
+              _exit(0);
+          }
+          int status;
+          if (child > 0 && (waitpid(child, &status, 0) != child || status != 0)) abort();
+          inside = false;
+      }
+    C
+    "has no mallctl" => [MALLOC + "static void called(void) {}", "other"],
+    "has mallctl alone" => [MALLOC + <<~'C', "other"],
+      static void called(void) {}
+      int mallctl(const char *name, void *a, size_t *b, void *c, size_t d) { abort(); }
+    C
+    "has a mallctl that knows nothing" => [MALLOC + <<~'C', "jemalloc"],
+      static void called(void) {}
+      int mallctl(const char *name, void *a, size_t *b, void *c, size_t d) { return 2; }
+      void dallocx(void *block, int flags) { free(block); }
+      void *rallocx(void *block, size_t size, int flags) { return realloc(block, size); }
+    C
+    # Of these functions none may be called: malloc is another library's.
+    "has another name" => [<<~'C', LINKED],
+      #include <stdlib.h>
+      void *je_malloc(size_t size) { abort(); }
+      int je_mallctl(const char *name, void *a, size_t *b, void *c, size_t d) { abort(); }
+      void je_dallocx(void *block, int flags) { abort(); }
+      void *je_rallocx(void *block, size_t size, int flags) { abort(); }
+      void mi_collect(_Bool force) { abort(); }
+      void MallocExtension_ReleaseFreeMemory(void) { abort(); }
+    C
+    # What pthread_atfork calls, while a process forks.
+    "is called at a fork" => [<<~'C', LINKED]
+      #include <pthread.h>
+      #include <stdlib.h>
+      static void *volatile blocks[1000];
+      static void exchange(void)
+      {
+          for (int i = 0; i < 1000; i++) {
+              free(blocks[i]);
+              blocks[i] = malloc((size_t)i);
+              if (blocks[i] == NULL) abort();
+          }
+      }
+      __attribute__((constructor)) static void start(void)
+      {
+          exchange();
+          pthread_atfork(exchange, exchange, exchange);
+      }
+    C
+  }.freeze
+
+  MALLOCS.each do |what, (source, allocator)|
+    define_method(:"test_a_malloc_that_#{what.tr(" ", "_")}") do
+      needs_an_allocator
+      skip "AddressSanitizer brings its own malloc" if ASAN
+      preloading(source) do |env|
+        assert_equal allocator, run_ruby(PARENT + <<~'RUBY', env: env)
+          change = lambda do
+            KEPT.each { |string| string << "more" * 20 if string&.start_with?(/\d+3 /) }
+            4.times.map { |n| Thread.new { work(500); text(n) * 3 } }.each(&:join)
+            KEPT.map! { |string| string&.delete_suffix("more" * 20) }
+            GC.start
+            intact
+            GC.malloc_stat
+          end
+          in_child { change.call; in_child(&change) }
+          change.call
+          Process.warmup
+          in_child(&change)
+          print GC.malloc_stat[:allocator]
+        RUBY
+      end
+    end
+  end
+
   # An extension may free by xfree what strdup gave it, and by free what xmalloc gave.
   def test_blocks_of_extensions
     begin
