@@ -57,6 +57,20 @@ cow_allocator_malloc(void)
     return dlsym(RTLD_DEFAULT, "malloc");
 }
 
+/* Does jemalloc know what malloc gives? Valgrind puts its own functions in the place of malloc and free, but
+ * not in that of dallocx. Versions before 5.1 cannot say it. */
+static bool
+cow_jemalloc_allocates(const struct cow_allocator_calls *calls)
+{
+    unsigned arena;
+    size_t size = sizeof(arena);
+    void *block = malloc(100);
+    bool found = block && calls->control("arenas.lookup", &arena, &size, &block, sizeof(block)) == 0;
+
+    free(block);
+    return found;
+}
+
 /* glibc: few arenas, unless the environment says how many. The thresholds are left to glibc, which adapts
  * them to the program as long as nobody sets one. */
 static void
@@ -89,8 +103,9 @@ cow_allocator_find(bool on, size_t leave_limit)
 # define FIND(field, name) \
     ((calls->field = (__typeof__(calls->field))cow_allocator_symbol(object, name)) != NULL)
 
-    if (FIND(control, "mallctl") && FIND(deallocate, "dallocx") && FIND(reallocate, "rallocx"))
-        a->kind = COW_ALLOCATOR_JEMALLOC;
+    if (FIND(control, "mallctl") && FIND(deallocate, "dallocx") && FIND(reallocate, "rallocx")) {
+        if (cow_jemalloc_allocates(calls)) a->kind = COW_ALLOCATOR_JEMALLOC;
+    }
     else if (FIND(collect, "mi_collect") && FIND(heap_new, "mi_heap_new") &&
              FIND(heap_set_default, "mi_heap_set_default"))
         a->kind = COW_ALLOCATOR_MIMALLOC;
@@ -119,16 +134,29 @@ cow_allocator_name(void)
     return names[cow_allocator.kind];
 }
 
-/* Gives free memory back to the system, and empties the thread's cache. Where the user has switched this file
- * off, only what CRuby does in Process.warmup. */
+/* Frees the blocks that fill holes. */
+static void
+cow_allocator_empty_holes(void)
+{
+    struct cow_allocator *const a = &cow_allocator;
+
+    while (a->fillers) {
+        struct cow_allocator_filler *filler = a->fillers;
+
+        a->fillers = filler->next;
+        free(filler);
+    }
+    a->filler_count = a->filler_bytes = 0;
+    a->filled = false;
+}
+
+/* Gives free memory back to the system, and empties the thread's cache. */
 static void
 cow_allocator_trim(void)
 {
     const struct cow_allocator_calls *const calls = &cow_allocator.calls;
 
-    if (cow_allocator.kind == COW_ALLOCATOR_GLIBC) calls->trim(0);
     if (!cow_allocator.on) return;
-
     switch (cow_allocator.kind) {
       case COW_ALLOCATOR_JEMALLOC:
         calls->control("thread.tcache.flush", NULL, NULL, NULL, 0);
@@ -137,21 +165,19 @@ cow_allocator_trim(void)
       case COW_ALLOCATOR_MIMALLOC: calls->collect(true); break;
       case COW_ALLOCATOR_TCMALLOC: calls->release_free_memory(); break;
       case COW_ALLOCATOR_GLIBC:
+        cow_allocator_empty_holes();
+        calls->trim(0);
+        break;
       case COW_ALLOCATOR_OTHER: break;
     }
 }
 
-/* Frees the blocks that fill holes. */
+/* The same in Process.warmup, where CRuby trims glibc's heap: also if the user has switched this file off. */
 static void
-cow_allocator_empty_holes(void)
+cow_allocator_warmup(void)
 {
-    while (cow_allocator.fillers) {
-        struct cow_allocator_filler *filler = cow_allocator.fillers;
-
-        cow_allocator.fillers = filler->next;
-        free(filler);
-    }
-    cow_allocator.filler_count = cow_allocator.filler_bytes = 0;
+    if (cow_allocator.kind == COW_ALLOCATOR_GLIBC && !cow_allocator.on) cow_allocator.calls.trim(0);
+    cow_allocator_trim();
 }
 
 /* Gives the size of the blocks to fill holes with after those of +size+. glibc's blocks have sizes of 24, 40,
@@ -190,10 +216,10 @@ cow_glibc_main_heap(uintptr_t *from, uintptr_t *to, size_t *allocated)
 #endif
 }
 
-/* Fills the holes of glibc's main heap: with blocks of each size, from the largest, until one comes from the
- * top. Fills at most +most+ bytes. */
+/* Fills the holes of glibc's main heap, which is from +from+ to +top+: with blocks of each size, from the
+ * largest, until one comes from elsewhere. */
 static void
-cow_allocator_fill_holes(uintptr_t from, uintptr_t top, size_t most)
+cow_allocator_fill_holes(uintptr_t from, uintptr_t top)
 {
     enum { LARGEST = (64 << 10) - 8, SMALLEST = 24 };
     struct cow_allocator *const a = &cow_allocator;
@@ -203,9 +229,13 @@ cow_allocator_fill_holes(uintptr_t from, uintptr_t top, size_t most)
             struct cow_allocator_filler *filler = malloc(size);
 
             if (filler == NULL) return;
-            if ((uintptr_t)filler < from || (uintptr_t)filler >= top || a->filler_bytes + size > most) {
+            if ((uintptr_t)filler < from || (uintptr_t)filler >= top) {
                 free(filler);
                 break;
+            }
+            if (a->filler_count == COW_ALLOCATOR_MOST_FILLERS) {
+                free(filler);
+                return;
             }
             filler->next = a->fillers;
             a->fillers = filler;
@@ -213,6 +243,7 @@ cow_allocator_fill_holes(uintptr_t from, uintptr_t top, size_t most)
             a->filler_bytes += size;
         }
     }
+    a->filled = true;
 }
 
 /* Gives how many bytes are allocated in all arenas; 0 if the allocator does not tell. */
@@ -238,14 +269,22 @@ cow_allocator_allocated(void)
     return 0;
 }
 
-/* Shall the holes be filled now, after a seal? This process has made +objects+, of which +live+ are there. */
+/* Shall the holes be filled now, after a seal? This process has made +objects+, of which +live+ are there. If
+ * it has made an eighth more since it filled holes it works, and needs them. */
 static bool
 cow_allocator_fills(size_t allocated, size_t objects, size_t live)
 {
     const struct cow_allocator *const a = &cow_allocator;
 
-    if (a->inherited_size > 0 && allocated < 4 * a->inherited_bytes) return false;
-    return a->filled_bytes == 0 || allocated >= 2 * a->filled_bytes || objects - a->filled_objects < live;
+    if (a->inherited_bytes > 0 && allocated < 4 * a->inherited_bytes) return false;
+    return a->filled_bytes == 0 || allocated >= 2 * a->filled_bytes || objects - a->filled_objects < live / 8;
+}
+
+/* In a full collection. A process that has made all its objects anew since it filled holes gets them back. */
+static void
+cow_allocator_collecting(size_t objects, size_t live)
+{
+    if (cow_allocator.fillers && objects - cow_allocator.filled_objects >= live) cow_allocator_empty_holes();
 }
 
 /* glibc: empties the holes that were filled, and fills those that are there now if that pays. In a thread
@@ -267,26 +306,7 @@ cow_allocator_renew_fillers(size_t seals, size_t objects, size_t live)
     if (!cow_glibc_main_heap(&from, &top, &allocated)) return;
     a->filled_objects = objects;
     a->filled_bytes = allocated;
-    cow_allocator_fill_holes(from, top, allocated / COW_ALLOCATOR_FILLER_SHARE);
-}
-
-/* In a process that is about to fork: what is free shall not be where a child allocates. The process has
- * sealed its heap +seals+ times and has made +objects+, of which +live+ are there. */
-static void
-cow_allocator_prefork(size_t seals, size_t objects, size_t live)
-{
-    struct cow_allocator *const a = &cow_allocator;
-
-    if (!a->on) return;
-    if (a->kind == COW_ALLOCATOR_JEMALLOC) {
-        size_t size = sizeof(a->background);
-
-        if (a->calls.control("background_thread", &a->background, &size, NULL, 0) != 0) a->background = false;
-        a->calls.control("thread.tcache.flush", NULL, NULL, NULL, 0);
-    }
-    else if (a->kind == COW_ALLOCATOR_GLIBC && a->filled_seals != seals) {
-        cow_allocator_renew_fillers(seals, objects, live);
-    }
+    cow_allocator_fill_holes(from, top);
 }
 
 /* Marks the memory from +from+ to +to+ as inherited. */
@@ -344,58 +364,154 @@ cow_allocator_mark_maps(unsigned char *map, int maps)
     }
 }
 
-/* Adds to the bitmap what this process has inherited. Without a bitmap, free frees inherited blocks. */
-static void
-cow_allocator_note_inherited(void)
+/* Adds to a bitmap what children inherit from this process; without one (NULL) makes it. Gives it, or NULL
+ * without memory for it or if the system does not tell: then free frees inherited blocks. */
+static unsigned char *
+cow_allocator_mark_all(unsigned char *map)
 {
 #if COW_ALLOCATOR_FINDS
-    struct cow_allocator *const a = &cow_allocator;
-    unsigned char *map = (unsigned char *)a->inherited;
+    const bool made = map == NULL;
     int maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
 
-    if (maps < 0) return;
-    if (map == NULL) map = cow_os_alloc(COW_ALLOCATOR_MAP_SIZE);
-    if (map != NULL && !cow_allocator_mark_maps(map, maps) && a->inherited == NULL) {
+    if (maps < 0) return map;
+    if (made) map = cow_os_alloc(COW_ALLOCATOR_MAP_SIZE);
+    if (map != NULL && !cow_allocator_mark_maps(map, maps) && made) {
         cow_os_free(map, COW_ALLOCATOR_MAP_SIZE);
         map = NULL;
     }
-    a->inherited = map;
     close(maps);
 #endif
+    return map;
+}
+
+/* jemalloc: makes an arena for the children of this process, or takes one that an ancestor has made. */
+static void
+cow_jemalloc_prepare_arena(void)
+{
+    struct cow_allocator *const a = &cow_allocator;
+    unsigned *const arena = &a->arenas[a->arena_count % COW_ALLOCATOR_MOST_ARENAS];
+    size_t size = sizeof(*arena);
+
+    if (a->children_arena) return;
+    if (a->arena_count < COW_ALLOCATOR_MOST_ARENAS) {
+        if (a->calls.control("arenas.create", arena, &size, NULL, 0) != 0) return;
+        a->arena_count++;
+        a->children_arena = arena;
+    }
+    else {
+        const ptrdiff_t own = a->own_arena ? a->own_arena - a->arenas : -1;
+        a->children_arena = &a->arenas[(own + 1) % COW_ALLOCATOR_MOST_ARENAS];
+    }
+}
+
+/* jemalloc: makes ready what children need. It is made here so that they share it: after a seal, and when the
+ * process has made an eighth more objects since. */
+static void
+cow_jemalloc_prefork(size_t seals, size_t objects, size_t live)
+{
+    struct cow_allocator *const a = &cow_allocator;
+    size_t size = sizeof(a->background);
+
+    if (a->calls.control("background_thread", &a->background, &size, NULL, 0) != 0) a->background = false;
+    a->calls.control("thread.tcache.flush", NULL, NULL, NULL, 0);
+    if (a->children_ready && a->children_seals == seals && objects - a->children_objects < live / 8) return;
+    a->children_ready = true;
+    a->children_seals = seals;
+    a->children_objects = objects;
+    cow_jemalloc_prepare_arena();
+    a->children_inherited = cow_allocator_mark_all(a->children_inherited);
+}
+
+/* In a process that is about to fork: what is free shall not be where a child allocates. The process has
+ * sealed its heap +seals+ times and has made +objects+, of which +live+ are there. */
+static void
+cow_allocator_prefork(size_t seals, size_t objects, size_t live)
+{
+    struct cow_allocator *const a = &cow_allocator;
+
+    if (!a->on) return;
+    if (a->kind == COW_ALLOCATOR_JEMALLOC) cow_jemalloc_prefork(seals, objects, live);
+    else if (a->kind == COW_ALLOCATOR_GLIBC && a->filled_seals != seals)
+        cow_allocator_renew_fillers(seals, objects, live);
 }
 
 /* Makes the thread that calls it allocate in this child's arena. */
 static void
 cow_allocator_thread(void)
 {
-    struct cow_allocator *const a = &cow_allocator;
+    const struct cow_allocator *const a = &cow_allocator;
 
-    if (a->arena_count == 0) return;
-    unsigned arena = a->arenas[a->arena];
+    if (a->own_arena == NULL) return;
+    unsigned arena = *a->own_arena;
     a->calls.control("thread.arena", NULL, NULL, &arena, sizeof(arena));
 }
 
-/* jemalloc: gives a child an arena. If jemalloc refuses, the child allocates as its parent did. */
+/* jemalloc: nobody allocates in an inherited arena any more, and jemalloc would give back what is freed there
+ * only when somebody does. So it shall do that at once, unless the user wants it to keep all (-1). The
+ * child's own arena may be one that an ancestor had. */
+static void
+cow_jemalloc_set_decay(const char *pages)
+{
+    const struct cow_allocator *const a = &cow_allocator;
+    char name[64];
+    unsigned count = 0;
+    ssize_t decay;
+    size_t size = sizeof(decay);
+
+    snprintf(name, sizeof(name), "arenas.%s_decay_ms", pages);
+    if (a->calls.control(name, &decay, &size, NULL, 0) != 0 || decay < 0) return;
+    size = sizeof(count);
+    if (a->calls.control("arenas.narenas", &count, &size, NULL, 0) != 0) return;
+    for (unsigned i = 0; i < count; i++) {
+        ssize_t now = *a->own_arena == i ? decay : 0;
+
+        snprintf(name, sizeof(name), "arena.%u.%s_decay_ms", i, pages);
+        a->calls.control(name, NULL, NULL, &now, sizeof(now));
+    }
+}
+
+/* jemalloc: gives a child what its parent has made ready. Without an arena it allocates as its parent did. */
 static void
 cow_jemalloc_inherit(void)
 {
     struct cow_allocator *const a = &cow_allocator;
-    unsigned arena;
-    size_t size = sizeof(arena);
 
-    if (a->arena_count == COW_ALLOCATOR_MOST_ARENAS) {
-        a->arena = (a->arena + 1) % COW_ALLOCATOR_MOST_ARENAS;
-    }
-    else {
-        if (a->calls.control("arenas.create", &arena, &size, NULL, 0) != 0) return;
-        a->arena = a->arena_count++;
-        a->arenas[a->arena] = arena;
-    }
+    if (a->inherited) cow_os_free(a->inherited, COW_ALLOCATOR_MAP_SIZE);
+    a->inherited = a->children_inherited;
+    if (a->children_arena) a->own_arena = a->children_arena;
+    a->children_ready = false;
+    a->children_inherited = NULL;
+    a->children_arena = NULL;
     a->calls.control("thread.tcache.flush", NULL, NULL, NULL, 0);
     cow_allocator_thread();
+    if (a->own_arena) {
+        cow_jemalloc_set_decay("dirty");
+        cow_jemalloc_set_decay("muzzy");
+    }
     /* jemalloc's thread that gives memory back ends at a fork. */
     if (a->background)
         a->calls.control("background_thread", NULL, NULL, &a->background, sizeof(a->background));
+}
+
+/* glibc: notes in a child what it has inherited. */
+static void
+cow_glibc_inherit(void)
+{
+    struct cow_allocator *const a = &cow_allocator;
+    uintptr_t from, top;
+    size_t allocated;
+
+    a->inherited_size = 0;
+    a->inherited_bytes = cow_allocator_allocated();
+    /* If holes are left the child allocates there, and to leave its own blocks would only cost memory. */
+    if (a->filled && cow_glibc_main_heap(&from, &top, &allocated)) {
+        a->inherited_from = from;
+        a->inherited_size = top - from;
+    }
+    /* They are inherited blocks like others. */
+    a->fillers = NULL;
+    a->filler_count = a->filler_bytes = a->filled_bytes = 0;
+    a->filled = false;
 }
 
 /* In a child, at once after the fork. */
@@ -404,26 +520,21 @@ cow_allocator_inherit(void)
 {
     struct cow_allocator *const a = &cow_allocator;
 
-    if (!a->on || a->kind == COW_ALLOCATOR_OTHER) return;
-    a->freed_bytes = 0;
-    if (a->kind == COW_ALLOCATOR_JEMALLOC) {
-        cow_allocator_note_inherited();
-        cow_jemalloc_inherit();
-    }
-    else if (a->kind == COW_ALLOCATOR_MIMALLOC) {
-        void *heap = a->calls.heap_new();
+    if (!a->on) return;
+    switch (a->kind) {
+      case COW_ALLOCATOR_JEMALLOC: cow_jemalloc_inherit(); break;
+      case COW_ALLOCATOR_GLIBC: cow_glibc_inherit(); break;
+      case COW_ALLOCATOR_MIMALLOC: {
+        /* mimalloc never uses the partly used pages of a heap that is not the default any more. */
+        void *heap = a->heap_count < COW_ALLOCATOR_MOST_ARENAS ? a->calls.heap_new() : NULL;
 
-        if (heap) a->calls.heap_set_default(heap);
-    }
-    else if (a->kind == COW_ALLOCATOR_GLIBC) {
-        uintptr_t from, top;
-
-        if (!cow_glibc_main_heap(&from, &top, &a->inherited_bytes)) return;
-        a->inherited_from = from;
-        a->inherited_size = top - from;
-        /* They are inherited blocks like others. */
-        a->fillers = NULL;
-        a->filler_count = a->filler_bytes = a->filled_bytes = 0;
+        if (heap == NULL) break;
+        a->heap_count++;
+        a->calls.heap_set_default(heap);
+        break;
+      }
+      case COW_ALLOCATOR_TCMALLOC:
+      case COW_ALLOCATOR_OTHER: break;
     }
 }
 
@@ -446,8 +557,6 @@ cow_allocator_free_inherited(void *block)
         }
         __atomic_fetch_sub(&a->left_bytes, size, __ATOMIC_RELAXED);
     }
-    /* glibc counts the word before a block as allocated as well. */
-    __atomic_fetch_add(&a->freed_bytes, size + sizeof(size_t), __ATOMIC_RELAXED);
     free(block);
 }
 

@@ -9,8 +9,9 @@
  * such a block to free it, copies an OS page each time. What is done about it depends on the allocator:
  *
  *                   before a fork that seals     in a child, at the fork       an inherited block is freed
- *     jemalloc 5    free pages given back,       an arena of its own, also     past the thread's cache
- *                   the cache emptied            for threads that start later
+ *     jemalloc 5    free pages given back,       an arena of its own, also     past the thread's cache;
+ *                   the cache emptied, an        for threads that start later  pages that become free are
+ *                   arena made for children                                    given back at once
  *     glibc         free pages given back,       -                             not at all, if it is small,
  *                   holes filled                                               up to a bound
  *     mimalloc      free pages given back        a heap of its own             by free
@@ -18,21 +19,22 @@
  *     others        -                            -                             by free
  *
  * glibc has no way to give a thread another arena. So the parent fills the holes: it allocates blocks of ever
- * smaller sizes, until each comes from the top of the heap. They are freed at the next seal. A parent that
- * has worked since needs its holes and would only make new ones: it fills them no more, until it has twice as
- * much as then. Neither does a child whose memory is for the most part inherited: to free the blocks and to
- * fill the holes would write all of that.
+ * smaller sizes, until each comes from the top of the heap. They are freed at the next seal, and in the next
+ * full collection after the parent has worked: then it needs its holes and would only make new ones. It fills
+ * them no more, until it has twice as much as then. Neither does a child whose memory is for the most part
+ * inherited: to free the blocks and to fill the holes would write all of that.
  *
  * Which blocks are inherited: with glibc, those of its main heap below the top at the fork. With jemalloc,
- * all within 2 MB of private writable memory at the fork. That errs for blocks of the child next to inherited
- * memory, which are then freed past the cache.
+ * all within 2 MB of what was private writable memory when the parent last noted it (cow_jemalloc_prefork).
+ * That errs for blocks of the child next to inherited memory, which are then freed past the cache, and for
+ * what the parent has mapped since, which is freed as if the child had made it.
  *
  * Entry points: cow_allocator_free, cow_allocator_realloc. In allocator.c: cow_allocator_find;
- * cow_allocator_trim, cow_allocator_prefork in a parent, cow_allocator_inherit and cow_allocator_thread in a
- * child; cow_allocator_allocated.
+ * cow_allocator_trim, cow_allocator_warmup, cow_allocator_collecting and cow_allocator_prefork in a parent,
+ * cow_allocator_inherit and cow_allocator_thread in a child; cow_allocator_allocated.
  *
  * Who writes this memory after a fork: a child writes the words below at the fork, and the counters of blocks
- * that it leaves; it adds to the bitmap what it has inherited.
+ * that it leaves. The bitmap it only reads; its parent writes it again after a seal.
  */
 
 #include <stdbool.h>
@@ -59,10 +61,11 @@
 
 enum {
     COW_ALLOCATOR_REGION_SHIFT = 21, /* 2 MB */
-    /* A chain of forks has so many arenas; later ones take turns. jemalloc has room for 4,094. */
-    COW_ALLOCATOR_MOST_ARENAS = 64,
-    /* Blocks that fill holes have at most half of what is allocated. */
-    COW_ALLOCATOR_FILLER_SHARE = 2,
+    /* A chain of forks makes so many arenas (or heaps of mimalloc's); then its children take turns. Each has
+     * some 130 KB, and 30 KB of it is written at a fork. */
+    COW_ALLOCATOR_MOST_ARENAS = 8,
+    /* More holes are not filled: that would take too long. */
+    COW_ALLOCATOR_MOST_FILLERS = 200000,
     /* The largest block that may be left, in bytes. */
     COW_ALLOCATOR_MOST_LEFT = 1024,
     /* How many bytes of blocks a process and those that it descends from may leave. */
@@ -107,26 +110,38 @@ struct cow_allocator {
     enum cow_allocator_kind kind;
     bool on; /* false: the user has switched this file off */
     struct cow_allocator_calls calls;
-    const unsigned char *inherited; /* jemalloc: a bit for each 2 MB of addresses; NULL: none is set */
-    uintptr_t inherited_from, inherited_size; /* glibc: the main heap without its top, at the fork; or 0 */
+    unsigned char *inherited; /* jemalloc: a bit for each 2 MB of addresses; NULL: none is set */
+    /* glibc: the main heap without its top, at the fork, if its holes were filled; or 0. */
+    uintptr_t inherited_from, inherited_size;
 
-    /* jemalloc: the arenas of this process and of those that it descends from. */
+    /* jemalloc: the arenas that this process and those that it descends from have made. */
     unsigned arenas[COW_ALLOCATOR_MOST_ARENAS];
-    unsigned arena_count, arena; /* the number of these, and the index of this process's */
+    unsigned arena_count; /* the number of these */
+    const unsigned *own_arena; /* the one of these that this process allocates in; NULL: jemalloc's choice */
     bool background; /* jemalloc: does it have a thread that gives memory back? */
+
+    /* What a child will have as +own_arena+ and +inherited+, if +children_ready+; either may be NULL. When
+     * the bitmap was made the process had sealed its heap and made objects so often. */
+    bool children_ready;
+    size_t children_seals, children_objects;
+    const unsigned *children_arena;
+    unsigned char *children_inherited;
+
+    unsigned heap_count; /* mimalloc: how many heaps this process and those that it descends from have made */
 
     struct cow_allocator_filler *fillers;
     size_t filler_count, filler_bytes;
+    bool filled; /* is no hole left? */
     size_t filled_seals, filled_objects, filled_bytes; /* then: seals, objects made, bytes allocated */
 
     size_t leave_limit; /* bytes; 0: no block is left */
     size_t left_bytes, left_blocks; /* of this process and those that it descends from */
-    size_t inherited_bytes; /* glibc: what was allocated at the fork */
-    size_t freed_bytes; /* glibc: of these, what xfree or xrealloc has freed */
+    size_t inherited_bytes; /* glibc: what was allocated at the fork; 0 in a process that was not forked */
 };
 
 static struct cow_allocator cow_allocator;
 
+static void cow_allocator_collecting(size_t objects, size_t live);
 static void cow_allocator_free_inherited(void *block);
 static void *cow_allocator_realloc_inherited(void *block, size_t size);
 

@@ -48,7 +48,7 @@ cow_jemalloc_arenas(VALUE arenas)
     if (a->calls.control("arenas.narenas", &count, &size, NULL, 0) != 0) return 0;
     for (unsigned i = 0; i < count; i++) {
         char name[64];
-        bool initialized = false, own = a->arena_count == 0 || a->arenas[a->arena] == i;
+        bool initialized = false, own = a->own_arena == NULL || *a->own_arena == i;
 
         size = sizeof(initialized);
         snprintf(name, sizeof(name), "arena.%u.initialized", i);
@@ -117,11 +117,11 @@ cow_malloc_stat(VALUE self)
 
     rb_hash_aset(hash, ID2SYM(rb_intern("allocator")), rb_str_new_cstr(cow_allocator_name()));
     if (allocated > 0) {
-        size_t own = allocated, inherited = a->inherited_bytes - MIN(a->inherited_bytes, a->freed_bytes);
+        size_t own = allocated;
 
         if (a->kind == COW_ALLOCATOR_JEMALLOC) own = cow_jemalloc_arenas(arenas);
         else {
-            own -= MIN(own, inherited);
+            own -= MIN(own, a->inherited_bytes);
             cow_glibc_arenas(arenas);
         }
         cow_malloc_stat_set(hash, "allocated_bytes", allocated);

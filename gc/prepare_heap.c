@@ -141,7 +141,7 @@ cow_prepare_heap(rb_objspace_t *objspace, void (*finalize)(void *))
     } while (!cow_prepare_heap_round(objspace, seal, --rounds == 0));
     (*finalize)(objspace);
 
-    cow_allocator_trim();
+    cow_allocator_warmup();
 }
 
 /* Process.warmup. */

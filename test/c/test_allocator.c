@@ -19,11 +19,14 @@ static struct {
     int flushes, purges, creations, switches, background_starts, uncached_frees, uncached_reallocations;
     unsigned arena;
     bool background, refuses;
+    ssize_t default_decay, decay[100]; /* of each arena */
 } asked;
 
 static int
 control(const char *name, void *old, size_t *old_size, void *new_value, size_t new_size)
 {
+    unsigned arena;
+
     if (asked.refuses) return EAGAIN;
     if (strcmp(name, "thread.tcache.flush") == 0) asked.flushes++;
     else if (strcmp(name, "arena.4096.purge") == 0) asked.purges++;
@@ -31,6 +34,10 @@ control(const char *name, void *old, size_t *old_size, void *new_value, size_t n
     else if (strcmp(name, "thread.arena") == 0) asked.switches++, asked.arena = *(unsigned *)new_value;
     else if (strcmp(name, "background_thread") == 0 && old) *(bool *)old = asked.background;
     else if (strcmp(name, "background_thread") == 0) asked.background_starts += *(bool *)new_value;
+    else if (strcmp(name, "arenas.dirty_decay_ms") == 0) *(ssize_t *)old = asked.default_decay;
+    else if (strcmp(name, "arenas.narenas") == 0) *(unsigned *)old = (unsigned)(7 + asked.creations);
+    else if (sscanf(name, "arena.%u.dirty_decay_ms", &arena) == 1)
+        asked.decay[arena] = *(ssize_t *)new_value;
     else return ENOENT;
     return 0;
 }
@@ -56,7 +63,11 @@ static int
 setup(void **state)
 {
     memset(&asked, 0, sizeof(asked));
-    if (cow_allocator.inherited) cow_os_free((void *)cow_allocator.inherited, COW_ALLOCATOR_MAP_SIZE);
+    asked.default_decay = 1000;
+    for (int i = 0; i < 100; i++) asked.decay[i] = asked.default_decay;
+    if (cow_allocator.inherited) cow_os_free(cow_allocator.inherited, COW_ALLOCATOR_MAP_SIZE);
+    if (cow_allocator.children_inherited)
+        cow_os_free(cow_allocator.children_inherited, COW_ALLOCATOR_MAP_SIZE);
     memset(&cow_allocator, 0, sizeof(cow_allocator));
     return 0;
 }
@@ -163,9 +174,12 @@ test_jemalloc(void **state)
     assert_int_equal(asked.purges, 1);
     cow_allocator_prefork(1, 0, 1);
     assert_int_equal(asked.flushes, 2);
+    assert_false(cow_allocator_inherited_p(inherited)); /* here it is not */
 
     cow_allocator_inherit();
     assert_int_equal(asked.arena, 7);
+    for (int i = 0; i < 7; i++) assert_int_equal(asked.decay[i], 0); /* goes back at once */
+    assert_int_equal(asked.decay[7], 1000);
     assert_int_equal(asked.background_starts, 1);
     cow_allocator_thread();
     assert_int_equal(asked.switches, 2);
@@ -177,6 +191,28 @@ test_jemalloc(void **state)
     cow_allocator_free(grown);
 }
 
+/* What children get is made once for each seal, and one arena for all of them. */
+static void
+test_children_of_one_parent(void **state)
+{
+    be_jemalloc();
+    cow_allocator_prefork(0, 0, 1);
+    unsigned char *map = cow_allocator.children_inherited;
+    assert_non_null(map);
+    memset(map, 0, COW_ALLOCATOR_MAP_SIZE);
+    cow_allocator_prefork(0, 10, 100);
+    assert_int_equal(map[(uintptr_t)state >> COW_ALLOCATOR_REGION_SHIFT >> 3], 0); /* as it was */
+    cow_allocator_prefork(1, 10, 100); /* after a seal */
+    assert_ptr_equal(cow_allocator.children_inherited, map);
+    assert_int_not_equal(map[(uintptr_t)state >> COW_ALLOCATOR_REGION_SHIFT >> 3], 0);
+    memset(map, 0, COW_ALLOCATOR_MAP_SIZE);
+    cow_allocator_prefork(1, 30, 100); /* after an eighth more objects */
+    assert_ptr_equal(cow_allocator.children_inherited, map);
+    assert_int_not_equal(map[(uintptr_t)state >> COW_ALLOCATOR_REGION_SHIFT >> 3], 0);
+    assert_int_equal(asked.creations, 1);
+    assert_int_equal(asked.switches, 0);
+}
+
 /* Each child of a child gets an arena of its own, up to a number; then they take turns. */
 static void
 test_a_chain_of_forks(void **state)
@@ -186,8 +222,21 @@ test_a_chain_of_forks(void **state)
         cow_allocator_prefork(1, 0, 1);
         cow_allocator_inherit();
         assert_int_equal(asked.arena, 7 + i % COW_ALLOCATOR_MOST_ARENAS);
+        for (unsigned k = 0; k < 7u + (unsigned)asked.creations; k++)
+            assert_int_equal(asked.decay[k], k == asked.arena ? 1000 : 0);
     }
     assert_int_equal(asked.creations, COW_ALLOCATOR_MOST_ARENAS);
+}
+
+/* A user who wants jemalloc to keep all gets that. */
+static void
+test_no_decay(void **state)
+{
+    be_jemalloc();
+    asked.default_decay = -1;
+    cow_allocator_prefork(1, 0, 1);
+    cow_allocator_inherit();
+    for (int i = 0; i < 8; i++) assert_int_equal(asked.decay[i], 1000);
 }
 
 static void
@@ -224,8 +273,9 @@ test_no_memory_for_the_bitmap(void **state)
     be_jemalloc();
     calls.map = no_memory;
     cow_os = &calls;
-    cow_allocator_inherit();
+    cow_allocator_prefork(1, 0, 1);
     cow_os = before;
+    cow_allocator_inherit();
     assert_int_equal(asked.arena, 7);
     assert_null(cow_allocator.inherited);
     cow_allocator_free(malloc(10));
@@ -243,8 +293,9 @@ test_no_file_of_mappings(void **state)
     none = before;
     none.rlim_cur = 0;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-    cow_allocator_inherit();
+    cow_allocator_prefork(1, 0, 1);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    cow_allocator_inherit();
     assert_int_equal(asked.arena, 7);
     assert_null(cow_allocator.inherited);
     cow_allocator_free(malloc(10));
@@ -286,6 +337,9 @@ test_mimalloc(void **state)
     asked.refuses = true;
     cow_allocator_inherit();
     assert_int_equal(asked.switches, 1);
+    asked.refuses = false;
+    for (int i = 0; i < 100; i++) cow_allocator_inherit();
+    assert_int_equal(asked.switches, COW_ALLOCATOR_MOST_ARENAS);
 }
 
 static void
@@ -305,13 +359,17 @@ int
 main(void)
 {
     (void)cow_os_reserve;
+    (void)cow_allocator_collecting;
+    (void)cow_allocator_warmup;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_nothing_is_inherited_before_a_fork, setup),
         cmocka_unit_test_setup(test_another_malloc, setup),
         cmocka_unit_test_setup(test_marks, setup),
         cmocka_unit_test_setup(test_a_file_of_mappings, setup),
         cmocka_unit_test_setup(test_jemalloc, setup),
+        cmocka_unit_test_setup(test_children_of_one_parent, setup),
         cmocka_unit_test_setup(test_a_chain_of_forks, setup),
+        cmocka_unit_test_setup(test_no_decay, setup),
         cmocka_unit_test_setup(test_jemalloc_refuses, setup),
         cmocka_unit_test_setup(test_no_memory_for_the_bitmap, setup),
         cmocka_unit_test_setup(test_no_file_of_mappings, setup),

@@ -51,7 +51,7 @@ test_leaves_small_blocks(void **state)
     free(moved);
 }
 
-/* After the holes are filled no block comes from between those that are inherited. */
+/* After the holes are filled, of which there is more than of blocks, no block comes from between those. */
 static void
 test_fills_holes(void **state)
 {
@@ -60,13 +60,14 @@ test_fills_holes(void **state)
 
     for (int i = 0; i < BLOCKS; i++) blocks[i] = malloc((size_t)(i * 37 % 3000));
     for (int i = 0; i < BLOCKS - 1; i++) {
-        if (i % 6 == 0) free(blocks[i]);
+        if (i % 6) free(blocks[i]);
     }
     cow_allocator_find(true, 0);
     cow_allocator_trim();
     cow_allocator_prefork(1, 0, 1);
     assert_true(cow_allocator.filler_count > 0);
     size_t filled = cow_allocator.filler_bytes;
+    assert_true(mallinfo2().fordblks - mallinfo2().keepcost < filled / 20); /* hardly anything is free */
     for (int i = 0; i < 20000; i++) {
         char *block = malloc((size_t)(24 + i % 3000));
         assert_true(block > blocks[BLOCKS - 1]);
@@ -96,9 +97,9 @@ test_when_holes_are_filled(void **state)
         cow_allocator_prefork(seal, seal * 1000, 900);
         assert_int_equal(cow_allocator.filler_count > 0, seal == 1);
     }
-    cow_allocator_prefork(13, 12 * 1000, 900 * 1000);
+    cow_allocator_prefork(13, 12 * 1000, 9000 * 1000);
     assert_true(cow_allocator.filler_count > 0);
-    assert_true(cow_allocator.filler_bytes <= cow_allocator_allocated() / COW_ALLOCATOR_FILLER_SHARE);
+    assert_true(cow_allocator.filler_bytes <= mallinfo2().arena);
 
     static char *more[3 * BLOCKS];
     for (int i = 0; i < 3 * BLOCKS; i++) more[i] = malloc(2500);
@@ -110,6 +111,44 @@ test_when_holes_are_filled(void **state)
     for (int i = 0; i < 3 * BLOCKS; i++) {
         if (i % 8) free(more[i]);
     }
+}
+
+/* A parent that has worked since it forked gets its holes back, and one that seals or warms up as well. */
+static void
+test_when_holes_are_emptied(void **state)
+{
+    enum { BLOCKS = 100 };
+    char *blocks[BLOCKS];
+
+    for (int i = 0; i < BLOCKS; i++) blocks[i] = malloc(2000);
+    for (int i = 0; i < BLOCKS - 1; i += 2) free(blocks[i]);
+    cow_allocator_find(true, 0);
+    cow_allocator_prefork(1, 1000, 900);
+    assert_true(cow_allocator.filler_count > 0);
+    cow_allocator_collecting(1800, 900);
+    assert_true(cow_allocator.filler_count > 0);
+    cow_allocator_collecting(2000, 900);
+    assert_int_equal(cow_allocator.filler_count, 0);
+
+    cow_allocator_prefork(2, 2000, 19000);
+    assert_true(cow_allocator.filler_count > 0);
+    cow_allocator_warmup();
+    assert_int_equal(cow_allocator.filler_count, 0);
+}
+
+/* Where holes are left a child frees by free: its own blocks are in them. */
+static void
+test_holes_that_are_left(void **state)
+{
+    char *hole = malloc(500), *behind = malloc(100);
+
+    free(hole);
+    cow_allocator_find(true, 1000);
+    cow_allocator_inherit();
+    cow_allocator_free(malloc(500));
+    cow_allocator_free(behind);
+    assert_int_equal(cow_allocator.left_blocks, 0);
+    assert_true(cow_allocator.inherited_bytes > 0);
 }
 
 /* A child fills no holes before it has much more than it inherited. */
@@ -176,7 +215,7 @@ test_maps_small_blocks(void **state)
     cow_allocator_find(true, 0);
     cow_allocator_prefork(1, 0, 1);
     mallopt(M_MMAP_THRESHOLD, 1 << 20);
-    assert_true(cow_allocator.filler_bytes <= cow_allocator_allocated() / COW_ALLOCATOR_FILLER_SHARE);
+    assert_true(cow_allocator.filler_bytes <= mallinfo2().arena);
     cow_allocator_empty_holes();
     free(behind);
 }
@@ -274,7 +313,7 @@ test_no_memory_to_fill(void **state)
     refuse_memory(true);
     cow_allocator_prefork(1, 0, 1);
     refuse_memory(false);
-    assert_true(cow_allocator.filler_bytes <= cow_allocator_allocated() / COW_ALLOCATOR_FILLER_SHARE);
+    assert_true(cow_allocator.filler_bytes <= mallinfo2().arena);
     cow_allocator_prefork(2, 0, 1);
     for (int i = 1; i < BLOCKS; i += 2) cow_allocator_free(blocks[i]);
     cow_allocator_empty_holes();
@@ -285,10 +324,13 @@ main(void)
 {
     (void)cow_os_reserve;
     (void)cow_allocator_thread;
+    (void)cow_allocator_allocated;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_leaves_small_blocks, setup),
         cmocka_unit_test_setup(test_fills_holes, setup),
         cmocka_unit_test_setup(test_when_holes_are_filled, setup),
+        cmocka_unit_test_setup(test_when_holes_are_emptied, setup),
+        cmocka_unit_test_setup(test_holes_that_are_left, setup),
         cmocka_unit_test_setup(test_a_child_fills_nothing, setup),
         cmocka_unit_test_setup(test_in_another_thread, setup),
         cmocka_unit_test_setup(test_maps_small_blocks, setup),
