@@ -57,18 +57,23 @@ cow_allocator_malloc(void)
     return dlsym(RTLD_DEFAULT, "malloc");
 }
 
-/* Does jemalloc know what malloc gives? Valgrind puts its own functions in the place of malloc and free, but
- * not in that of dallocx. Versions before 5.1 cannot say it. */
+/* Is it jemalloc, from 5.0 on, that malloc calls? Valgrind puts its own functions in the place of malloc and
+ * free, but not in that of dallocx. */
 static bool
 cow_jemalloc_allocates(const struct cow_allocator_calls *calls)
 {
-    unsigned arena;
-    size_t size = sizeof(arena);
-    void *block = malloc(100);
-    bool found = block && calls->control("arenas.lookup", &arena, &size, &block, sizeof(block)) == 0;
+    const char *version;
+    uint64_t before, after;
+    size_t size = sizeof(version);
+
+    if (calls->control("version", &version, &size, NULL, 0) != 0 || atoi(version) < 5) return false;
+    size = sizeof(before);
+    if (calls->control("thread.allocated", &before, &size, NULL, 0) != 0) return false;
+    void *volatile block = malloc(100);
+    bool asked = calls->control("thread.allocated", &after, &size, NULL, 0) == 0;
 
     free(block);
-    return found;
+    return asked && after != before;
 }
 
 /* glibc: few arenas, unless the environment says how many. The thresholds are left to glibc, which adapts
@@ -147,7 +152,7 @@ cow_allocator_empty_holes(void)
         free(filler);
     }
     a->filler_count = a->filler_bytes = 0;
-    a->filled = false;
+    a->filled_size = 0;
 }
 
 /* Gives free memory back to the system, and empties the thread's cache. */
@@ -193,24 +198,24 @@ cow_allocator_smaller_filler(size_t size)
 }
 
 /* Where the main heap of glibc is, without its top, in which it grows, and how much is allocated in all. In a
- * thread that has another arena, or if glibc does not tell: false. */
+ * thread that has another arena, or if glibc does not tell: false. Visits every hole. */
 static bool
 cow_glibc_main_heap(uintptr_t *from, uintptr_t *to, size_t *allocated)
 {
 #if COW_ALLOCATOR_HAS_MALLINFO
     enum { UNCACHED = 2000 };
-    if (cow_allocator.calls.information == NULL) return false;
+    void *volatile block = malloc(UNCACHED);
+    const uintptr_t probe = (uintptr_t)block, end = (uintptr_t)sbrk(0);
+
+    free(block);
+    if (cow_allocator.calls.information == NULL || probe >= end) return false;
     struct mallinfo2 info = cow_allocator.calls.information();
-    const uintptr_t end = (uintptr_t)sbrk(0);
-    void *probe = malloc(UNCACHED);
 
     /* .arena counts the memory of other arenas as well; the heap begins where the first of its blocks is. */
     *from = info.arena < end ? end - info.arena : 0;
-    *to = end - info.keepcost;
+    *to = (uintptr_t)sbrk(0) - info.keepcost;
     *allocated = info.uordblks + info.hblkhd;
-    const bool mine = (uintptr_t)probe >= *from && (uintptr_t)probe < (uintptr_t)sbrk(0);
-    free(probe);
-    return mine;
+    return probe >= *from;
 #else
     return false;
 #endif
@@ -243,7 +248,8 @@ cow_allocator_fill_holes(uintptr_t from, uintptr_t top)
             a->filler_bytes += size;
         }
     }
-    a->filled = true;
+    a->filled_from = from;
+    a->filled_size = top - from;
 }
 
 /* Gives how many bytes are allocated in all arenas; 0 if the allocator does not tell. */
@@ -270,21 +276,14 @@ cow_allocator_allocated(void)
 }
 
 /* Shall the holes be filled now, after a seal? This process has made +objects+, of which +live+ are there. If
- * it has made an eighth more since it filled holes it works, and needs them. */
+ * it has made an eighth more since its last seal it works, and needs them. */
 static bool
 cow_allocator_fills(size_t allocated, size_t objects, size_t live)
 {
     const struct cow_allocator *const a = &cow_allocator;
 
-    if (a->inherited_bytes > 0 && allocated < 4 * a->inherited_bytes) return false;
-    return a->filled_bytes == 0 || allocated >= 2 * a->filled_bytes || objects - a->filled_objects < live / 8;
-}
-
-/* In a full collection. A process that has made all its objects anew since it filled holes gets them back. */
-static void
-cow_allocator_collecting(size_t objects, size_t live)
-{
-    if (cow_allocator.fillers && objects - cow_allocator.filled_objects >= live) cow_allocator_empty_holes();
+    if (allocated / 4 < a->inherited_bytes) return false;
+    return allocated / 2 >= a->filled_bytes || objects - a->noted_objects < live / 8;
 }
 
 /* glibc: empties the holes that were filled, and fills those that are there now if that pays. In a thread
@@ -297,18 +296,21 @@ cow_allocator_renew_fillers(size_t seals, size_t objects, size_t live)
     size_t allocated;
 
     if (!cow_glibc_main_heap(&from, &top, &allocated)) return;
-    a->filled_seals = seals;
-    const bool fills = cow_allocator_fills(allocated - a->filler_bytes, objects, live);
+    allocated -= a->filler_bytes;
+    const bool fills = cow_allocator_fills(allocated, objects, live);
 
+    a->noted_seals = seals;
+    a->noted_objects = objects;
+    a->noted_bytes = allocated;
     cow_allocator_empty_holes();
     if (!fills) return;
     a->calls.trim(0);
     if (!cow_glibc_main_heap(&from, &top, &allocated)) return;
-    a->filled_objects = objects;
     a->filled_bytes = allocated;
     cow_allocator_fill_holes(from, top);
 }
 
+#if COW_ALLOCATOR_FINDS
 /* Marks the memory from +from+ to +to+ as inherited. */
 static void
 cow_allocator_mark(unsigned char *map, uintptr_t from, uintptr_t to)
@@ -364,6 +366,8 @@ cow_allocator_mark_maps(unsigned char *map, int maps)
     }
 }
 
+#endif
+
 /* Adds to a bitmap what children inherit from this process; without one (NULL) makes it. Gives it, or NULL
  * without memory for it or if the system does not tell: then free frees inherited blocks. */
 static unsigned char *
@@ -404,8 +408,9 @@ cow_jemalloc_prepare_arena(void)
     }
 }
 
-/* jemalloc: makes ready what children need. It is made here so that they share it: after a seal, and when the
- * process has made an eighth more objects since. */
+/* jemalloc: gives free pages back, or each child would do so. And makes ready what children need, here, so
+ * that they share it: at the first fork, after a seal, and when the process has made an eighth more objects
+ * since. */
 static void
 cow_jemalloc_prefork(size_t seals, size_t objects, size_t live)
 {
@@ -413,13 +418,13 @@ cow_jemalloc_prefork(size_t seals, size_t objects, size_t live)
     size_t size = sizeof(a->background);
 
     if (a->calls.control("background_thread", &a->background, &size, NULL, 0) != 0) a->background = false;
-    a->calls.control("thread.tcache.flush", NULL, NULL, NULL, 0);
+    cow_allocator_trim();
     if (a->children_ready && a->children_seals == seals && objects - a->children_objects < live / 8) return;
-    a->children_ready = true;
     a->children_seals = seals;
     a->children_objects = objects;
     cow_jemalloc_prepare_arena();
     a->children_inherited = cow_allocator_mark_all(a->children_inherited);
+    a->children_ready = a->children_arena && a->children_inherited;
 }
 
 /* In a process that is about to fork: what is free shall not be where a child allocates. The process has
@@ -431,7 +436,7 @@ cow_allocator_prefork(size_t seals, size_t objects, size_t live)
 
     if (!a->on) return;
     if (a->kind == COW_ALLOCATOR_JEMALLOC) cow_jemalloc_prefork(seals, objects, live);
-    else if (a->kind == COW_ALLOCATOR_GLIBC && a->filled_seals != seals)
+    else if (a->kind == COW_ALLOCATOR_GLIBC && a->noted_seals != seals)
         cow_allocator_renew_fillers(seals, objects, live);
 }
 
@@ -446,27 +451,24 @@ cow_allocator_thread(void)
     a->calls.control("thread.arena", NULL, NULL, &arena, sizeof(arena));
 }
 
-/* jemalloc: nobody allocates in an inherited arena any more, and jemalloc would give back what is freed there
- * only when somebody does. So it shall do that at once, unless the user wants it to keep all (-1). The
- * child's own arena may be one that an ancestor had. */
+/* After a sweep, when there were +full_collections+ so far. jemalloc gives free pages of an arena back while
+ * it is used, and a child hardly uses those that it has inherited. */
 static void
-cow_jemalloc_set_decay(const char *pages)
+cow_allocator_collected(size_t full_collections)
 {
-    const struct cow_allocator *const a = &cow_allocator;
-    char name[64];
+    struct cow_allocator *const a = &cow_allocator;
     unsigned count = 0;
-    ssize_t decay;
-    size_t size = sizeof(decay);
+    size_t size = sizeof(count);
 
-    snprintf(name, sizeof(name), "arenas.%s_decay_ms", pages);
-    if (a->calls.control(name, &decay, &size, NULL, 0) != 0 || decay < 0) return;
-    size = sizeof(count);
+    if (a->own_arena == NULL || a->collections == full_collections) return;
+    a->collections = full_collections;
     if (a->calls.control("arenas.narenas", &count, &size, NULL, 0) != 0) return;
     for (unsigned i = 0; i < count; i++) {
-        ssize_t now = *a->own_arena == i ? decay : 0;
+        char name[32];
 
-        snprintf(name, sizeof(name), "arena.%u.%s_decay_ms", i, pages);
-        a->calls.control(name, NULL, NULL, &now, sizeof(now));
+        if (*a->own_arena == i) continue;
+        snprintf(name, sizeof(name), "arena.%u.purge", i);
+        a->calls.control(name, NULL, NULL, NULL, 0);
     }
 }
 
@@ -484,34 +486,25 @@ cow_jemalloc_inherit(void)
     a->children_arena = NULL;
     a->calls.control("thread.tcache.flush", NULL, NULL, NULL, 0);
     cow_allocator_thread();
-    if (a->own_arena) {
-        cow_jemalloc_set_decay("dirty");
-        cow_jemalloc_set_decay("muzzy");
-    }
     /* jemalloc's thread that gives memory back ends at a fork. */
     if (a->background)
         a->calls.control("background_thread", NULL, NULL, &a->background, sizeof(a->background));
 }
 
-/* glibc: notes in a child what it has inherited. */
+/* glibc: notes in a child what it has inherited. If holes are left the child allocates there, and to leave
+ * its own blocks would only cost memory. */
 static void
 cow_glibc_inherit(void)
 {
     struct cow_allocator *const a = &cow_allocator;
-    uintptr_t from, top;
-    size_t allocated;
 
-    a->inherited_size = 0;
-    a->inherited_bytes = cow_allocator_allocated();
-    /* If holes are left the child allocates there, and to leave its own blocks would only cost memory. */
-    if (a->filled && cow_glibc_main_heap(&from, &top, &allocated)) {
-        a->inherited_from = from;
-        a->inherited_size = top - from;
-    }
+    a->inherited_from = a->filled_from;
+    a->inherited_size = a->filled_size;
+    if (a->noted_bytes > a->inherited_bytes) a->inherited_bytes = a->noted_bytes;
     /* They are inherited blocks like others. */
     a->fillers = NULL;
-    a->filler_count = a->filler_bytes = a->filled_bytes = 0;
-    a->filled = false;
+    a->filler_count = a->filler_bytes = 0;
+    a->filled_size = a->filled_bytes = 0;
 }
 
 /* In a child, at once after the fork. */

@@ -8,30 +8,31 @@
  * Job: a forked child that allocates in the holes between the blocks that it has inherited, or writes into
  * such a block to free it, copies an OS page each time. What is done about it depends on the allocator:
  *
- *                   before a fork that seals     in a child, at the fork       an inherited block is freed
+ *                   before a fork                in a child, at the fork       an inherited block is freed
  *     jemalloc 5    free pages given back,       an arena of its own, also     past the thread's cache;
- *                   the cache emptied, an        for threads that start later  pages that become free are
- *                   arena made for children                                    given back at once
- *     glibc         free pages given back,       -                             not at all, if it is small,
- *                   holes filled                                               up to a bound
- *     mimalloc      free pages given back        a heap of its own             by free
- *     tcmalloc      free pages given back        -                             by free
+ *                   the cache emptied, an        for threads that start later  free pages are given back
+ *                   arena made for children                                    after a full collection
+ *     glibc         free pages given back and    -                             not at all, if it is small,
+ *                   holes filled, after a seal                                 up to a bound
+ *     mimalloc      free pages given back,       a heap of its own             by free
+ *                   at a seal
+ *     tcmalloc      the same                     -                             by free
  *     others        -                            -                             by free
  *
  * glibc has no way to give a thread another arena. So the parent fills the holes: it allocates blocks of ever
- * smaller sizes, until each comes from the top of the heap. They are freed at the next seal, and in the next
- * full collection after the parent has worked: then it needs its holes and would only make new ones. It fills
- * them no more, until it has twice as much as then. Neither does a child whose memory is for the most part
+ * smaller sizes, until each comes from the top of the heap. They are freed at the next seal. A parent that
+ * works between its seals needs its holes, and would only make new ones: it fills them once, and again when
+ * it is quiet or has twice as much. Neither does a child fill them whose memory is for the most part
  * inherited: to free the blocks and to fill the holes would write all of that.
  *
- * Which blocks are inherited: with glibc, those of its main heap below the top at the fork. With jemalloc,
- * all within 2 MB of what was private writable memory when the parent last noted it (cow_jemalloc_prefork).
- * That errs for blocks of the child next to inherited memory, which are then freed past the cache, and for
- * what the parent has mapped since, which is freed as if the child had made it.
+ * Which blocks are inherited: with glibc, those of its main heap that were there when the holes were filled.
+ * With jemalloc, all within 2 MB of what was private writable memory when the parent last noted it
+ * (cow_jemalloc_prefork). That errs for blocks of the child next to inherited memory, which are then freed
+ * past the cache, and for what the parent has mapped since, which is freed as if the child had made it.
  *
  * Entry points: cow_allocator_free, cow_allocator_realloc. In allocator.c: cow_allocator_find;
- * cow_allocator_trim, cow_allocator_warmup, cow_allocator_collecting and cow_allocator_prefork in a parent,
- * cow_allocator_inherit and cow_allocator_thread in a child; cow_allocator_allocated.
+ * cow_allocator_trim, cow_allocator_warmup and cow_allocator_prefork in a parent; cow_allocator_inherit,
+ * cow_allocator_thread and cow_allocator_collected in a child; cow_allocator_allocated.
  *
  * Who writes this memory after a fork: a child writes the words below at the fork, and the counters of blocks
  * that it leaves. The bitmap it only reads; its parent writes it again after a seal.
@@ -71,8 +72,10 @@ enum {
     /* How many bytes of blocks a process and those that it descends from may leave. */
     COW_ALLOCATOR_LEAVE_LIMIT = 8 << 20
 };
+/* Bytes of the bitmap of regions: whole OS pages. */
 #define COW_ALLOCATOR_MAP_SIZE \
-    ((size_t)1 << (COW_ALLOCATOR_ADDRESS_BITS - COW_ALLOCATOR_REGION_SHIFT - 3))
+    ((((size_t)1 << (COW_ALLOCATOR_ADDRESS_BITS - COW_ALLOCATOR_REGION_SHIFT - 3)) + 0xffff) & \
+     ~(size_t)0xffff)
 
 enum cow_allocator_kind {
     COW_ALLOCATOR_OTHER,
@@ -111,14 +114,14 @@ struct cow_allocator {
     bool on; /* false: the user has switched this file off */
     struct cow_allocator_calls calls;
     unsigned char *inherited; /* jemalloc: a bit for each 2 MB of addresses; NULL: none is set */
-    /* glibc: the main heap without its top, at the fork, if its holes were filled; or 0. */
-    uintptr_t inherited_from, inherited_size;
+    uintptr_t inherited_from, inherited_size; /* glibc: the main heap whose holes the parent filled; or 0 */
 
     /* jemalloc: the arenas that this process and those that it descends from have made. */
     unsigned arenas[COW_ALLOCATOR_MOST_ARENAS];
     unsigned arena_count; /* the number of these */
     const unsigned *own_arena; /* the one of these that this process allocates in; NULL: jemalloc's choice */
     bool background; /* jemalloc: does it have a thread that gives memory back? */
+    size_t collections; /* the number of full collections when a child last gave free pages back */
 
     /* What a child will have as +own_arena+ and +inherited+, if +children_ready+; either may be NULL. When
      * the bitmap was made the process had sealed its heap and made objects so often. */
@@ -129,19 +132,22 @@ struct cow_allocator {
 
     unsigned heap_count; /* mimalloc: how many heaps this process and those that it descends from have made */
 
+    /* glibc: what fills holes. Where from and of which size is the heap in which no hole is left; or 0. */
     struct cow_allocator_filler *fillers;
     size_t filler_count, filler_bytes;
-    bool filled; /* is no hole left? */
-    size_t filled_seals, filled_objects, filled_bytes; /* then: seals, objects made, bytes allocated */
+    uintptr_t filled_from, filled_size;
+    size_t filled_bytes; /* when holes were last filled: bytes allocated */
+    /* At the first fork after the last seal: the number of seals, objects made, bytes allocated. */
+    size_t noted_seals, noted_objects, noted_bytes;
 
     size_t leave_limit; /* bytes; 0: no block is left */
     size_t left_bytes, left_blocks; /* of this process and those that it descends from */
-    size_t inherited_bytes; /* glibc: what was allocated at the fork; 0 in a process that was not forked */
+    size_t inherited_bytes; /* glibc: what the parent had as +noted_bytes+ */
 };
 
 static struct cow_allocator cow_allocator;
 
-static void cow_allocator_collecting(size_t objects, size_t live);
+static void cow_allocator_collected(size_t full_collections);
 static void cow_allocator_free_inherited(void *block);
 static void *cow_allocator_realloc_inherited(void *block, size_t size);
 

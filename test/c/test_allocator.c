@@ -16,10 +16,10 @@
 
 /* What the calls below were asked for. */
 static struct {
-    int flushes, purges, creations, switches, background_starts, uncached_frees, uncached_reallocations;
+    int flushes, purges, arena_purges, creations, switches;
+    int background_starts, uncached_frees, uncached_reallocations;
     unsigned arena;
     bool background, refuses;
-    ssize_t default_decay, decay[100]; /* of each arena */
 } asked;
 
 static int
@@ -34,10 +34,11 @@ control(const char *name, void *old, size_t *old_size, void *new_value, size_t n
     else if (strcmp(name, "thread.arena") == 0) asked.switches++, asked.arena = *(unsigned *)new_value;
     else if (strcmp(name, "background_thread") == 0 && old) *(bool *)old = asked.background;
     else if (strcmp(name, "background_thread") == 0) asked.background_starts += *(bool *)new_value;
-    else if (strcmp(name, "arenas.dirty_decay_ms") == 0) *(ssize_t *)old = asked.default_decay;
     else if (strcmp(name, "arenas.narenas") == 0) *(unsigned *)old = (unsigned)(7 + asked.creations);
-    else if (sscanf(name, "arena.%u.dirty_decay_ms", &arena) == 1)
-        asked.decay[arena] = *(ssize_t *)new_value;
+    else if (sscanf(name, "arena.%u.purge", &arena) == 1) {
+        assert_int_not_equal(arena, asked.arena);
+        asked.arena_purges++;
+    }
     else return ENOENT;
     return 0;
 }
@@ -63,8 +64,6 @@ static int
 setup(void **state)
 {
     memset(&asked, 0, sizeof(asked));
-    asked.default_decay = 1000;
-    for (int i = 0; i < 100; i++) asked.decay[i] = asked.default_decay;
     if (cow_allocator.inherited) cow_os_free(cow_allocator.inherited, COW_ALLOCATOR_MAP_SIZE);
     if (cow_allocator.children_inherited)
         cow_os_free(cow_allocator.children_inherited, COW_ALLOCATOR_MAP_SIZE);
@@ -172,14 +171,21 @@ test_jemalloc(void **state)
     asked.background = true;
     cow_allocator_trim();
     assert_int_equal(asked.purges, 1);
+    cow_allocator_collected(5);
+    assert_int_equal(asked.arena_purges, 0); /* jemalloc does it */
     cow_allocator_prefork(1, 0, 1);
     assert_int_equal(asked.flushes, 2);
+    assert_int_equal(asked.purges, 2);
     assert_false(cow_allocator_inherited_p(inherited)); /* here it is not */
 
     cow_allocator_inherit();
     assert_int_equal(asked.arena, 7);
-    for (int i = 0; i < 7; i++) assert_int_equal(asked.decay[i], 0); /* goes back at once */
-    assert_int_equal(asked.decay[7], 1000);
+    cow_allocator_collected(5);
+    assert_int_equal(asked.arena_purges, 7); /* all but its own */
+    cow_allocator_collected(5);
+    assert_int_equal(asked.arena_purges, 7);
+    cow_allocator_collected(6);
+    assert_int_equal(asked.arena_purges, 14);
     assert_int_equal(asked.background_starts, 1);
     cow_allocator_thread();
     assert_int_equal(asked.switches, 2);
@@ -222,21 +228,11 @@ test_a_chain_of_forks(void **state)
         cow_allocator_prefork(1, 0, 1);
         cow_allocator_inherit();
         assert_int_equal(asked.arena, 7 + i % COW_ALLOCATOR_MOST_ARENAS);
-        for (unsigned k = 0; k < 7u + (unsigned)asked.creations; k++)
-            assert_int_equal(asked.decay[k], k == asked.arena ? 1000 : 0);
+        asked.arena_purges = 0;
+        cow_allocator_collected((size_t)i + 1);
+        assert_int_equal(asked.arena_purges, 7 + asked.creations - 1);
     }
     assert_int_equal(asked.creations, COW_ALLOCATOR_MOST_ARENAS);
-}
-
-/* A user who wants jemalloc to keep all gets that. */
-static void
-test_no_decay(void **state)
-{
-    be_jemalloc();
-    asked.default_decay = -1;
-    cow_allocator_prefork(1, 0, 1);
-    cow_allocator_inherit();
-    for (int i = 0; i < 8; i++) assert_int_equal(asked.decay[i], 1000);
 }
 
 static void
@@ -359,7 +355,6 @@ int
 main(void)
 {
     (void)cow_os_reserve;
-    (void)cow_allocator_collecting;
     (void)cow_allocator_warmup;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_nothing_is_inherited_before_a_fork, setup),
@@ -369,7 +364,6 @@ main(void)
         cmocka_unit_test_setup(test_jemalloc, setup),
         cmocka_unit_test_setup(test_children_of_one_parent, setup),
         cmocka_unit_test_setup(test_a_chain_of_forks, setup),
-        cmocka_unit_test_setup(test_no_decay, setup),
         cmocka_unit_test_setup(test_jemalloc_refuses, setup),
         cmocka_unit_test_setup(test_no_memory_for_the_bitmap, setup),
         cmocka_unit_test_setup(test_no_file_of_mappings, setup),

@@ -573,7 +573,9 @@ test_random_addresses(void **state)
     fake.random = true;
     uintptr_t seen = 0;
     for (uint64_t i = 1; i <= ARENAS; i++) {
-        fake.bits = i * UINT64_C(0x9e3779b97f4a7c15); /* 2^64 / golden ratio: spreads well */
+        fake.bits = i * UINT64_C(0x9e3779b97f4a7c15); /* as SplitMix64 (Steele, Lea, Flood 2014) does */
+        fake.bits = (fake.bits ^ fake.bits >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+        fake.bits = (fake.bits ^ fake.bits >> 27) * UINT64_C(0x94d049bb133111eb);
         uintptr_t arena = (uintptr_t)cow_arena_create(&space);
 
         assert_int_equal(arena & COW_ARENA_MASK, 0);

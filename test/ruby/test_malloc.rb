@@ -209,19 +209,72 @@ class TestMalloc < Minitest::Test
     end
   end
 
-  # A parent that has forked once and works on gets its holes back.
+  # A parent that has forked once gets its holes back when it warms up.
   def test_a_parent_that_has_forked_once
     needs_an_allocator
-    out = run_ruby(PARENT + <<~'RUBY', env: preload("glibc"))
+    out = run_ruby(PARENT + RESIDENT + <<~'RUBY', env: preload("glibc"))
       in_child { work(50) }
-      puts GC.malloc_stat[:filler_bytes]
-      200_000.times { Object.new }
-      GC.start
-      puts GC.malloc_stat[:filler_bytes]
+      puts GC.malloc_stat[:filler_bytes], resident
+      KEPT.clear
+      Process.warmup
+      puts GC.malloc_stat[:filler_bytes], resident
     RUBY
-    filled, later = numbers(out)
+    filled, before, later, after = numbers(out)
     assert_operator filled, :>, 10_000_000
     assert_equal 0, later
+    assert_operator after, :<, before / 2, "KB that the parent has"
+  end
+
+  # What the parent has freed since its seal, it gives back before it forks, so that no child does.
+  def test_children_of_a_parent_that_works
+    needs_an_allocator
+    script = PARENT + <<~'RUBY'
+      in_child { work(10) }
+      work(5_000)
+      GC.start
+      in_child { puts private_dirty }
+    RUBY
+    with_and_without(script) do |name, (with), (without)|
+      assert_operator with, :<, without + 1_000, "KB of the child alone with #{name}"
+    end
+  end
+
+  # Native threads that an extension starts in a child allocate in an inherited arena.
+  def test_threads_of_an_extension
+    needs_an_allocator
+    source = <<~'C'
+      #include <pthread.h>
+      #include <stdlib.h>
+      #include <sys/resource.h>
+      static void *work(void *count)
+      {
+          for (int i = 0; i < *(int *)count; i++) {
+              volatile char *block = malloc(16000);
+              for (int k = 0; k < 16000; k += 4096) block[k] = 1;
+              free((void *)block);
+          }
+          return NULL;
+      }
+      long faults(int count)
+      {
+          struct rusage before, after;
+          pthread_t thread;
+          getrusage(RUSAGE_SELF, &before);
+          if (pthread_create(&thread, NULL, work, &count) != 0) return -1;
+          pthread_join(thread, NULL);
+          getrusage(RUSAGE_SELF, &after);
+          return after.ru_minflt - before.ru_minflt;
+      }
+    C
+    preloading(source) do |env|
+      out = run_ruby(PARENT + <<~'RUBY', env: env)
+        require "fiddle"
+        address = Fiddle::Handle::DEFAULT["faults"]
+        faults = Fiddle::Function.new(address, [Fiddle::TYPE_INT], Fiddle::TYPE_LONG)
+        in_child { puts faults.call(10_000) }
+      RUBY
+      assert_includes 0..500, numbers(out).first, "page faults of 10,000 blocks"
+    end
   end
 
   # A parent that goes on working between its seals needs the holes itself.
