@@ -25,9 +25,11 @@ class TestStore < Minitest::Test
     FileUtils.rm_rf(@directory) if @directory
   end
 
-  def write(commands: ["benchmark/run-servers --ruby stock=build/stock"], path: "build/stock", **machine)
+  def write(commands: ["benchmark/run-servers --ruby stock=build/stock"], path: "build/stock",
+            mapped: "[heap]", **machine)
     machine = { date: "2026-01-02T03:04:05Z", commit: COMMIT, name: "servers", commands: commands, **machine }
-    raw = { machine: machine, builds: [{ name: "stock", path: path }] }
+    builds = [{ name: "stock", path: path }]
+    raw = { machine: machine, builds: builds, samples: [{ mapped => 1 }] }
     File.write(File.join(@run, "results.json"), JSON.generate(raw))
   end
 
@@ -82,6 +84,8 @@ class TestStore < Minitest::Test
     refused(%r{/somewhere/ruby is outside this repository})
     write(commands: ["benchmark/run --source /somewhere/src"])
     refused(%r{/somewhere/src is outside this repository})
+    write(mapped: "/somewhere/json.so")
+    refused(%r{/somewhere/json.so is outside this repository})
     write(path: "/usr/bin/ruby", commands: ["benchmark/run --output /tmp/x --files ^a/b"])
     assert_predicate store.last, :success?
   end

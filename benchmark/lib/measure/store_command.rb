@@ -21,6 +21,8 @@ module CowBench
     DIGITS = 7
     # Paths in a command.
     PATH = %r{(?:^|[ ='])(/[^ ']+)}
+    # A text of JSON that is a path.
+    NAME_OF_FILE = %r{"(/[^"]+)"}
     # Directories that other machines have as well.
     COMMON = %r{\A/(usr|opt|tmp|dev)/}
 
@@ -57,13 +59,14 @@ module CowBench
       JSON.parse(File.read(file)).tap { |run| check(run) }
     end
 
-    # Refuses what cannot be measured again from the repository alone.
+    # Refuses what cannot be measured again from the repository alone. A build that is a link to another place
+    # shows in the names of what its processes have mapped.
     def check(run)
       commands = run.dig("machine", "commands")
       raise Bad, "the run does not say which command made it: measure again" unless commands&.any?
 
       paths = commands.flat_map { |command| command.scan(PATH).flatten }
-      paths += run["builds"].map { |build| build["path"] }
+      paths += JSON.generate(run).scan(NAME_OF_FILE).flatten
       path = paths.find { |file| file.start_with?("/") && !file.match?(COMMON) } or return
       raise Bad, "#{path} is outside this repository: measure rubies below build/, and write there"
     end
