@@ -123,8 +123,8 @@ struct cow_allocator {
     bool background; /* jemalloc: does it have a thread that gives memory back? */
     size_t collections; /* the number of full collections when a child last gave free pages back */
 
-    /* What a child will have as +own_arena+ and +inherited+, if +children_ready+; either may be NULL. When
-     * the bitmap was made the process had sealed its heap and made objects so often. */
+    /* jemalloc: what a child will have as +own_arena+ and +inherited+; +children_ready+: neither is NULL.
+     * When they were made the process had sealed its heap and made objects so often. */
     bool children_ready;
     size_t children_seals, children_objects;
     const unsigned *children_arena;

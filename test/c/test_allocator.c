@@ -259,7 +259,17 @@ no_memory(void *address, size_t size, int protection, int flags, int file, off_t
     return MAP_FAILED;
 }
 
-/* Without memory for the bitmap blocks are freed by free; the child has its arena nevertheless. */
+/* Without a bitmap blocks are freed by free; the child has its arena nevertheless. */
+static void
+inherit_without_bitmap(void)
+{
+    cow_allocator_inherit();
+    assert_int_equal(asked.arena, 7);
+    assert_null(cow_allocator.inherited);
+    cow_allocator_free(malloc(10));
+    assert_int_equal(asked.uncached_frees, 0);
+}
+
 static void
 test_no_memory_for_the_bitmap(void **state)
 {
@@ -271,14 +281,9 @@ test_no_memory_for_the_bitmap(void **state)
     cow_os = &calls;
     cow_allocator_prefork(1, 0, 1);
     cow_os = before;
-    cow_allocator_inherit();
-    assert_int_equal(asked.arena, 7);
-    assert_null(cow_allocator.inherited);
-    cow_allocator_free(malloc(10));
-    assert_int_equal(asked.uncached_frees, 0);
+    inherit_without_bitmap();
 }
 
-/* The same if the file of mappings cannot be opened. */
 static void
 test_no_file_of_mappings(void **state)
 {
@@ -291,11 +296,7 @@ test_no_file_of_mappings(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
     cow_allocator_prefork(1, 0, 1);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
-    cow_allocator_inherit();
-    assert_int_equal(asked.arena, 7);
-    assert_null(cow_allocator.inherited);
-    cow_allocator_free(malloc(10));
-    assert_int_equal(asked.uncached_frees, 0);
+    inherit_without_bitmap();
 }
 
 static void

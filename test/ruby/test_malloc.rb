@@ -144,13 +144,14 @@ class TestMalloc < Minitest::Test
     assert_equal [0, 0, 0], left.call(OFF)
   end
 
-  # Yields for each allocator that is here its name and the numbers that the script prints, with what
-  # gc/allocator.c does and without.
-  def with_and_without(script)
+  # For each allocator that is here: the number that the script prints is less than what the block makes
+  # of the number without what gc/allocator.c does.
+  def assert_below(what, script)
     needs_an_allocator
     LIBRARIES.each_key do |name|
       env = preload(name)
-      yield name, *[env, env.merge(OFF)].map { |environment| numbers(run_ruby(script, env: environment)) }
+      with, without = [env, env.merge(OFF)].map { |one| numbers(run_ruby(script, env: one)).first }
+      assert_operator with, :<, yield(without), "#{what} with #{name}"
     rescue Minitest::Skip
       next
     end
@@ -180,9 +181,7 @@ class TestMalloc < Minitest::Test
       end
       in_child { generation.call(100) }
     RUBY
-    with_and_without(script) do |name, (with), (without)|
-      assert_operator with, :<, without * 1.2, "KB that the last generation has with #{name}"
-    end
+    assert_below("KB that the last generation has", script) { |without| without * 1.2 }
   end
 
   # What a child frees of what it inherited goes back to the system, also if nobody else has it any more.
@@ -204,9 +203,7 @@ class TestMalloc < Minitest::Test
       write.puts private_dirty
       exit!(0)
     RUBY
-    with_and_without(script) do |name, (with), (without)|
-      assert_operator with, :<, without * 1.2, "KB that a child has with #{name}"
-    end
+    assert_below("KB that a child has", script) { |without| without * 1.2 }
   end
 
   # A parent that has forked once gets its holes back when it warms up.
@@ -234,9 +231,7 @@ class TestMalloc < Minitest::Test
       GC.start
       in_child { puts private_dirty }
     RUBY
-    with_and_without(script) do |name, (with), (without)|
-      assert_operator with, :<, without + 1_000, "KB of the child alone with #{name}"
-    end
+    assert_below("KB of the child alone", script) { |without| without + 1_000 }
   end
 
   # Native threads that an extension starts in a child allocate in an inherited arena.
