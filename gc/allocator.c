@@ -286,26 +286,22 @@ cow_allocator_fills(size_t allocated, size_t objects, size_t live)
     return allocated / 2 >= a->filled_bytes || objects - a->noted_objects < live / 8;
 }
 
-/* glibc: empties the holes that were filled, and fills those that are there now if that pays. In a thread
- * that has another arena: nothing, and the next fork tries again. */
+/* glibc, at the first fork after a seal, which has emptied the holes: fills those that are there now if that
+ * pays. In a thread that has another arena: nothing, and the next fork tries again. */
 static void
-cow_allocator_renew_fillers(size_t seals, size_t objects, size_t live)
+cow_glibc_prefork(size_t seals, size_t objects, size_t live)
 {
     struct cow_allocator *const a = &cow_allocator;
     uintptr_t from, top;
     size_t allocated;
 
-    if (!cow_glibc_main_heap(&from, &top, &allocated)) return;
-    allocated -= a->filler_bytes;
+    if (a->noted_seals == seals || !cow_glibc_main_heap(&from, &top, &allocated)) return;
     const bool fills = cow_allocator_fills(allocated, objects, live);
 
     a->noted_seals = seals;
     a->noted_objects = objects;
     a->noted_bytes = allocated;
-    cow_allocator_empty_holes();
     if (!fills) return;
-    a->calls.trim(0);
-    if (!cow_glibc_main_heap(&from, &top, &allocated)) return;
     a->filled_bytes = allocated;
     cow_allocator_fill_holes(from, top);
 }
@@ -436,8 +432,7 @@ cow_allocator_prefork(size_t seals, size_t objects, size_t live)
 
     if (!a->on) return;
     if (a->kind == COW_ALLOCATOR_JEMALLOC) cow_jemalloc_prefork(seals, objects, live);
-    else if (a->kind == COW_ALLOCATOR_GLIBC && a->noted_seals != seals)
-        cow_allocator_renew_fillers(seals, objects, live);
+    else if (a->kind == COW_ALLOCATOR_GLIBC) cow_glibc_prefork(seals, objects, live);
 }
 
 /* Makes the thread that calls it allocate in this child's arena. */
@@ -451,18 +446,27 @@ cow_allocator_thread(void)
     a->calls.control("thread.arena", NULL, NULL, &arena, sizeof(arena));
 }
 
+/* Gives the number of jemalloc's arenas: their indices are below it. */
+static unsigned
+cow_jemalloc_arena_count(void)
+{
+    unsigned count = 0;
+    size_t size = sizeof(count);
+
+    return cow_allocator.calls.control("arenas.narenas", &count, &size, NULL, 0) == 0 ? count : 0;
+}
+
 /* After a sweep, when there were +full_collections+ so far. jemalloc gives free pages of an arena back while
  * it is used, and a child hardly uses those that it has inherited. */
 static void
 cow_allocator_collected(size_t full_collections)
 {
     struct cow_allocator *const a = &cow_allocator;
-    unsigned count = 0;
-    size_t size = sizeof(count);
 
     if (a->own_arena == NULL || a->collections == full_collections) return;
     a->collections = full_collections;
-    if (a->calls.control("arenas.narenas", &count, &size, NULL, 0) != 0) return;
+    const unsigned count = cow_jemalloc_arena_count();
+
     for (unsigned i = 0; i < count; i++) {
         char name[32];
 

@@ -42,10 +42,9 @@ static size_t
 cow_jemalloc_arenas(VALUE arenas)
 {
     const struct cow_allocator *const a = &cow_allocator;
-    unsigned count = 0;
-    size_t size = sizeof(count), sum = 0;
+    const unsigned count = cow_jemalloc_arena_count();
+    size_t size, sum = 0;
 
-    if (a->calls.control("arenas.narenas", &count, &size, NULL, 0) != 0) return 0;
     for (unsigned i = 0; i < count; i++) {
         char name[64];
         bool initialized = false, own = a->own_arena == NULL || *a->own_arena == i;

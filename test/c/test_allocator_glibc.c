@@ -22,6 +22,14 @@ setup(void **state)
     return 0;
 }
 
+/* What a process does that seals its heap, which empties the holes, and then forks. */
+static void
+seal_and_prefork(size_t seals, size_t objects, size_t live)
+{
+    cow_allocator_trim();
+    cow_allocator_prefork(seals, objects, live);
+}
+
 static void
 test_leaves_small_blocks(void **state)
 {
@@ -31,7 +39,7 @@ test_leaves_small_blocks(void **state)
     for (int i = 0; i < BLOCKS; i++) blocks[i] = malloc(56);
     cow_allocator_find(true, 56 * 10);
     assert_string_equal(cow_allocator_name(), "glibc");
-    cow_allocator_prefork(1, 0, 1);
+    seal_and_prefork(1, 0, 1);
     cow_allocator_inherit();
 
     for (int i = 0; i < BLOCKS; i++) cow_allocator_free(blocks[i]);
@@ -63,8 +71,7 @@ test_fills_holes(void **state)
         if (i % 6) free(blocks[i]);
     }
     cow_allocator_find(true, 0);
-    cow_allocator_trim();
-    cow_allocator_prefork(1, 0, 1);
+    seal_and_prefork(1, 0, 1);
     assert_true(cow_allocator.filler_count > 0);
     size_t filled = cow_allocator.filler_bytes;
     assert_true(mallinfo2().fordblks - mallinfo2().keepcost < filled / 20); /* hardly anything is free */
@@ -94,17 +101,17 @@ test_when_holes_are_filled(void **state)
             free(blocks[i]);
             blocks[i] = malloc((size_t)(24 + (i * 37 + (int)seal * 911) % 3000));
         }
-        cow_allocator_prefork(seal, seal * 1000, 900);
+        seal_and_prefork(seal, seal * 1000, 900);
         assert_int_equal(cow_allocator.filler_count > 0, seal == 1);
     }
-    cow_allocator_prefork(13, 12 * 1000, 9000 * 1000);
+    seal_and_prefork(13, 12 * 1000, 9000 * 1000);
     assert_true(cow_allocator.filler_count > 0);
     assert_true(cow_allocator.filler_bytes <= mallinfo2().arena);
 
     static char *more[3 * BLOCKS];
     for (int i = 0; i < 3 * BLOCKS; i++) more[i] = malloc(2500);
     for (int i = 0; i < 3 * BLOCKS; i += 8) free(more[i]);
-    cow_allocator_prefork(14, 30 * 1000, 900);
+    seal_and_prefork(14, 30 * 1000, 900);
     assert_true(cow_allocator.filler_count > 0);
     cow_allocator_empty_holes();
     assert_int_equal(cow_allocator.filler_bytes, 0);
@@ -123,16 +130,16 @@ test_when_holes_are_emptied(void **state)
     for (int i = 0; i < BLOCKS; i++) blocks[i] = malloc(2000);
     for (int i = 0; i < BLOCKS - 1; i += 2) free(blocks[i]);
     cow_allocator_find(true, 0);
-    cow_allocator_prefork(1, 1000, 900);
+    seal_and_prefork(1, 1000, 900);
     assert_true(cow_allocator.filler_count > 0);
     cow_allocator_prefork(1, 9000, 900); /* no seal */
     assert_true(cow_allocator.filler_count > 0);
     cow_allocator_warmup();
     assert_int_equal(cow_allocator.filler_count, 0);
 
-    cow_allocator_prefork(2, 9000, 900);
+    seal_and_prefork(2, 9000, 900);
     assert_int_equal(cow_allocator.filler_count, 0);
-    cow_allocator_prefork(3, 9010, 900);
+    seal_and_prefork(3, 9010, 900);
     assert_true(cow_allocator.filler_count > 0);
     cow_allocator_warmup();
 }
@@ -161,10 +168,10 @@ test_a_child_fills_nothing(void **state)
 
     free(hole);
     cow_allocator_find(true, 0);
-    cow_allocator_prefork(1, 0, 1);
+    seal_and_prefork(1, 0, 1);
     cow_allocator_inherit();
     assert_null(cow_allocator.fillers);
-    cow_allocator_prefork(2, 0, 1);
+    seal_and_prefork(2, 0, 1);
     assert_null(cow_allocator.fillers);
 
     cow_allocator.inherited_bytes = 1 << 20;
@@ -172,7 +179,7 @@ test_a_child_fills_nothing(void **state)
     for (int i = 0; i < BLOCKS; i++) {
         if (i % 3 == 0) free(blocks[i]);
     }
-    cow_allocator_prefork(3, 0, 1);
+    seal_and_prefork(3, 0, 1);
     assert_non_null(cow_allocator.fillers);
     cow_allocator_empty_holes();
     free(behind);
@@ -182,7 +189,7 @@ test_a_child_fills_nothing(void **state)
 static void *
 fork_in_thread(void *unused)
 {
-    cow_allocator_prefork(1, 0, 1);
+    seal_and_prefork(1, 0, 1);
     return NULL;
 }
 
@@ -199,7 +206,7 @@ test_in_another_thread(void **state)
     assert_int_equal(pthread_create(&thread, NULL, fork_in_thread, NULL), 0);
     pthread_join(thread, NULL);
     assert_int_equal(cow_allocator.filler_count, 0);
-    cow_allocator_prefork(1, 0, 1);
+    seal_and_prefork(1, 0, 1);
     assert_true(cow_allocator.filler_count > 0);
     cow_allocator_empty_holes();
 }
@@ -213,7 +220,7 @@ test_maps_small_blocks(void **state)
     mallopt(M_MMAP_THRESHOLD, 1024);
     free(hole);
     cow_allocator_find(true, 0);
-    cow_allocator_prefork(1, 0, 1);
+    seal_and_prefork(1, 0, 1);
     mallopt(M_MMAP_THRESHOLD, 1 << 20);
     assert_true(cow_allocator.filler_bytes <= mallinfo2().arena);
     cow_allocator_empty_holes();
@@ -277,7 +284,7 @@ test_no_memory(void **state)
 
     strcpy(kept, "kept");
     cow_allocator_find(true, 1000);
-    cow_allocator_prefork(1, 0, 1);
+    seal_and_prefork(1, 0, 1);
     cow_allocator_inherit();
     assert_true(cow_allocator_inherited_p(kept) && cow_allocator_inherited_p(left));
 
@@ -286,7 +293,7 @@ test_no_memory(void **state)
     void *moved = cow_allocator_realloc(kept, 4000);
     size_t left_blocks = cow_allocator.left_blocks;
     cow_allocator_free(left);
-    cow_allocator_prefork(2, 0, 1);
+    seal_and_prefork(2, 0, 1);
     cow_allocator_inherit();
     free_all(taken);
     refuse_memory(false);
@@ -311,10 +318,10 @@ test_no_memory_to_fill(void **state)
     for (int i = 0; i < BLOCKS - 1; i += 2) free(blocks[i]);
     cow_allocator_find(true, 1000);
     refuse_memory(true);
-    cow_allocator_prefork(1, 0, 1);
+    seal_and_prefork(1, 0, 1);
     refuse_memory(false);
     assert_true(cow_allocator.filler_bytes <= mallinfo2().arena);
-    cow_allocator_prefork(2, 0, 1);
+    seal_and_prefork(2, 0, 1);
     for (int i = 1; i < BLOCKS; i += 2) cow_allocator_free(blocks[i]);
     cow_allocator_empty_holes();
 }

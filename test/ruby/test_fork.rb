@@ -123,4 +123,33 @@ class TestFork < Minitest::Test
       exit!(0)
     RUBY
   end
+
+  # A native thread that starts notes itself as the one that runs; in a child it does not exist
+  # (0177-fork-running-ec). A native thread that is not Ruby's, as profilers have, interrupts the one that is
+  # noted. Without the patch 19 of 20 children wait for ever.
+  def test_fork_while_a_thread_starts
+    run_ruby(<<~'RUBY')
+      require "fiddle"
+      function = lambda do |name, *types|
+        Fiddle::Function.new(Fiddle::Handle::DEFAULT[name], types, Fiddle::TYPE_INT, need_gvl: true)
+      end
+      pointer = Fiddle::TYPE_VOIDP
+      ran = false
+      job = Fiddle::Closure::BlockCaller.new(Fiddle::TYPE_VOID, [pointer]) { ran = true }
+      handle = function["rb_postponed_job_preregister", Fiddle::TYPE_INT, pointer, pointer].call(0, job, nil)
+      create_thread = function["pthread_create", pointer, pointer, pointer, pointer]
+      trigger = Fiddle::Handle::DEFAULT["rb_postponed_job_trigger"]
+
+      20.times do
+        Thread.new { sleep }
+        100_000.times { }
+        pid = fork do
+          create_thread.call(Fiddle.malloc(8), nil, trigger, handle)
+          100_000_000.times { break if ran }
+          exit!(ran)
+        end
+        Process.wait2(pid).last.success? or raise "a job did not run in the child"
+      end
+    RUBY
+  end
 end
