@@ -107,6 +107,7 @@ cow_prefork(rb_objspace_t *objspace)
     unsigned int level = rb_gc_vm_lock();
     mark_stack_free_cache(&objspace->mark_stack);
     cow_vm_words_prefork(&cow_vm_words);
+    cow_vm_words_prefork(&cow_yjit_words);
     cow_allocator_prefork(objspace->seal.count, total_allocated_objects(objspace),
                           objspace_live_slots(objspace));
     rb_gc_vm_unlock(level);
@@ -130,6 +131,7 @@ cow_postfork_child(rb_objspace_t *objspace)
     rb_gc_fork_depth++;
     cow_walks_postfork_child(objspace);
     cow_vm_words_inherit(&cow_vm_words);
+    cow_vm_words_inherit(&cow_yjit_words);
     for (int i = 0; i < HEAP_COUNT; i++) {
         heaps[i].seal.last_inherited = heaps[i].seal.last;
     }

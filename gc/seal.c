@@ -295,6 +295,7 @@ cow_seal_pages(rb_objspace_t *objspace)
     objspace->heap_pages.allocatable_slots = 0;
     heap_pages_free_unused_pages(objspace);
     cow_vm_words_seal(&cow_vm_words);
+    cow_vm_words_seal(&cow_yjit_words);
     objspace->seal.count++;
     objspace->seal.slots = objspace_available_slots(objspace);
     objspace->seal.survivors_at_seal = objspace->seal.survivors;

@@ -64,7 +64,7 @@ static void
 cow_verify_seal(rb_objspace_t *objspace)
 {
 #ifdef COW_VM_WORDS_H
-    if (!cow_vm_words_verify(&cow_vm_words, stderr))
+    if (!cow_vm_words_verify(&cow_vm_words, stderr) || !cow_vm_words_verify(&cow_yjit_words, stderr))
         rb_bug("cow_vm_words: expected the invariants of vm_words.h, found the above");
 #endif
     for (int i = 0; i < HEAP_COUNT; i++) {

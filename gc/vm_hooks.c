@@ -128,4 +128,7 @@ rb_gc_before_seal(void)
 #ifdef COW_YOUNG_TABLES_H
     rb_young_tables_merge();
 #endif
+#ifdef RB_YJIT_FORKS
+    if (rb_yjit_enabled_p) rb_yjit_before_seal();
+#endif
 }

@@ -2,12 +2,14 @@
 /*
  * vm_words: the parts of vm_words.h that need the interpreter: its lock, and malloc where there is no region.
  *
- * Entry points: rb_gc_vm_words_alloc, rb_gc_vm_words_free, which the VM calls.
+ * Entry points: rb_gc_vm_words_alloc, rb_gc_vm_words_free, which the VM calls; rb_gc_yjit_alloc,
+ * rb_gc_yjit_free, rb_gc_yjit_inherited_p, which YJIT calls.
  */
 
 #include "vm_words.h"
 
-static struct cow_vm_words cow_vm_words;
+static struct cow_vm_words cow_vm_words = { .sign = COW_VM_WORDS_SIGN, .name = "Ruby:VM words" };
+static struct cow_vm_words cow_yjit_words = { .sign = COW_VM_WORDS_YJIT_SIGN, .name = "Ruby:YJIT data" };
 
 /* Gives +size+ bytes that are 0, for words of +stream+ that the VM writes while it runs. NULL if +size+ is 0.
  * Raises NoMemoryError. May collect. */
@@ -36,4 +38,44 @@ rb_gc_vm_words_free(enum cow_vm_words_stream stream, void *block, size_t size)
 
     if (ours) rb_gc_adjust_memory_usage(-(ssize_t)size);
     else ruby_xfree(block);
+}
+
+/* Gives the stream for blocks of YJIT's of +size+ bytes. */
+static enum cow_vm_words_stream
+cow_yjit_stream(size_t size)
+{
+    const size_t units = (size - 1) / COW_VM_WORDS_UNIT;
+
+    return units < COW_VM_WORDS_YJIT_LARGE ? (enum cow_vm_words_stream)units : COW_VM_WORDS_YJIT_LARGE;
+}
+
+/* Gives +size+ bytes that are 0 for YJIT, aligned to 8, or to 16 if +size+ is a multiple of it; NULL if there
+ * is no region or if the block is too large: then it is to be malloc's. */
+void *
+rb_gc_yjit_alloc(size_t size)
+{
+    unsigned int level = rb_gc_vm_lock();
+    void *block = cow_vm_words_alloc(&cow_yjit_words, cow_yjit_stream(size), size);
+
+    rb_gc_vm_unlock(level);
+    return block;
+}
+
+/* Frees a block of YJIT's of +size+ bytes. Gives false if it is malloc's. */
+bool
+rb_gc_yjit_free(void *block, size_t size)
+{
+    unsigned int level = rb_gc_vm_lock();
+    const bool ours = cow_vm_words_has(&cow_yjit_words, block);
+
+    if (ours) cow_vm_words_free(&cow_yjit_words, cow_yjit_stream(size), block, size);
+    rb_gc_vm_unlock(level);
+    return ours;
+}
+
+/* Is the block of YJIT's inherited? Not if it is malloc's. With the VM lock. */
+bool
+rb_gc_yjit_inherited_p(const void *block)
+{
+    return cow_vm_words_has(&cow_yjit_words, block) && cow_vm_words_inherited(&cow_yjit_words, block);
 }

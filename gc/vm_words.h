@@ -4,7 +4,7 @@
 
 /*
  * vm_words: memory for the few words of an iseq that the VM writes while it runs (call sites, inline caches,
- * the words of the JIT), and for mutexes.
+ * the words of the JIT), and for mutexes; and, apart from these, for YJIT's data.
  *
  * Job: upstream's malloc puts these words between those that nobody writes, so a forked child copies an OS
  * page for each few of them. Here they lie side by side, and a child that has written all of them has copied
@@ -21,8 +21,9 @@
  * Where the system gives no region, no memory for one, or where the regions are full, cow_vm_words_alloc
  * gives NULL, and the caller asks malloc; cow_vm_words_has tells the blocks of the two apart.
  *
- * Entry points: cow_vm_words_alloc, cow_vm_words_free, cow_vm_words_has; cow_vm_words_seal and
- * cow_vm_words_prefork in a parent, cow_vm_words_inherit in a child; cow_vm_words_verify.
+ * Entry points: cow_vm_words_alloc, cow_vm_words_free, cow_vm_words_has, cow_vm_words_inherited;
+ * cow_vm_words_seal and cow_vm_words_prefork in a parent, cow_vm_words_inherit in a child;
+ * cow_vm_words_verify.
  *
  * Who writes this memory after a fork: a child writes the blocks of the iseqs that it runs and of the mutexes
  * that it locks, and extents of its own for those that it makes.
@@ -45,7 +46,8 @@
 #define COW_VM_WORDS_SPARE 32
 
 enum {
-    COW_VM_WORDS_UNIT = 16,
+    COW_VM_WORDS_UNIT = 8,
+    COW_VM_WORDS_HEAD = 16, /* of a region: the sign and the size */
     COW_VM_WORDS_EXTENT = 16 * 1024,
     COW_VM_WORDS_STEP = 64 * 1024, /* so much is committed at once */
     COW_VM_WORDS_SMALL = 1024, /* up to here each multiple of the unit has a free list */
@@ -53,9 +55,10 @@ enum {
     COW_VM_WORDS_LISTS = COW_VM_WORDS_SMALL / COW_VM_WORDS_UNIT + 8
 };
 
-/* "CowWords", at the beginning of each region, for those who look at a process from outside
+/* "CowWords" and "CowYjits", at the beginning of each region, for those who look at a process from outside
  * (benchmark/lib/memory/page_kinds.rb). */
 #define COW_VM_WORDS_SIGN UINT64_C(0x7364726f57776f43)
+#define COW_VM_WORDS_YJIT_SIGN UINT64_C(0x7374696a59776f43)
 
 struct cow_vm_words_free {
     struct cow_vm_words_free *next;
@@ -75,6 +78,8 @@ struct cow_vm_words_lost {
 };
 
 struct cow_vm_words {
+    uint64_t sign; /* of each region */
+    const char *name; /* of each region, in /proc/PID/maps */
     struct cow_vm_words_region regions[COW_VM_WORDS_REGIONS];
     size_t count; /* regions */
     bool denied; /* the system gave no further region; not asked again */
@@ -202,14 +207,14 @@ cow_vm_words_unused(const struct cow_vm_words *words, int stream)
 
 /* Commits so much that +used+ bytes of the region can be used. Gives false if the system refuses. */
 static inline bool
-cow_vm_words_commit(struct cow_vm_words_region *region, size_t used)
+cow_vm_words_commit(struct cow_vm_words_region *region, size_t used, const char *name)
 {
     if (used <= region->committed) return true;
     if (used > COW_VM_WORDS_REGION) return false;
     size_t committed = (used + COW_VM_WORDS_STEP - 1) / COW_VM_WORDS_STEP * COW_VM_WORDS_STEP;
 
     if (!cow_os_commit(region->start + region->committed, committed - region->committed)) return false;
-    cow_os_name(region->start, committed, "Ruby:VM words");
+    cow_os_name(region->start, committed, name);
     region->committed = committed;
     return true;
 }
@@ -225,13 +230,13 @@ cow_vm_words_add_region(struct cow_vm_words *words)
     if (cow_os_address_space() / COW_VM_WORDS_SPARE < COW_VM_WORDS_REGION) return false;
     char *start = cow_os_reserve(&span, 1, COW_VM_WORDS_STEP);
     if (start == NULL) return false;
-    struct cow_vm_words_region region = { start, COW_VM_WORDS_UNIT, 0, 0 };
+    struct cow_vm_words_region region = { start, COW_VM_WORDS_HEAD, 0, 0 };
 
-    if (!cow_vm_words_commit(&region, COW_VM_WORDS_EXTENT)) {
+    if (!cow_vm_words_commit(&region, COW_VM_WORDS_EXTENT, words->name)) {
         cow_os_free(start, COW_VM_WORDS_REGION);
         return false;
     }
-    ((uint64_t *)start)[0] = COW_VM_WORDS_SIGN;
+    ((uint64_t *)start)[0] = words->sign;
     ((uint64_t *)start)[1] = COW_VM_WORDS_REGION;
     words->regions[words->count++] = region;
     words->denied = false;
@@ -251,7 +256,7 @@ cow_vm_words_extend(struct cow_vm_words *words, enum cow_vm_words_stream stream,
         (region->used + extent + COW_VM_WORDS_EXTENT - 1) / COW_VM_WORDS_EXTENT * COW_VM_WORDS_EXTENT;
     if (end - COW_VM_WORDS_EXTENT >= region->used + size) end -= COW_VM_WORDS_EXTENT;
 
-    if (!cow_vm_words_commit(region, end)) {
+    if (!cow_vm_words_commit(region, end, words->name)) {
         if (end <= COW_VM_WORDS_REGION || !cow_vm_words_add_region(words)) return false;
         return cow_vm_words_extend(words, stream, size);
     }
@@ -352,8 +357,12 @@ cow_vm_words_inherit(struct cow_vm_words *words)
         words->streams[i].own = words->streams[i].next = cow_vm_words_unused(words, i);
         words->streams[i].own_end = words->streams[i].end;
         cow_vm_words_cut(words, i, next, words->streams[i].own, cow_vm_words_remember);
-        memcpy(words->streams[i].inherited, words->streams[i].free, sizeof(words->streams[i].free));
-        memset(words->streams[i].free, 0, sizeof(words->streams[i].free));
+        for (size_t list = 0; list < COW_VM_WORDS_LISTS; list++) {
+            /* Most lists are empty, and stay so. */
+            if (words->streams[i].inherited[list] == words->streams[i].free[list]) continue;
+            words->streams[i].inherited[list] = words->streams[i].free[list];
+            words->streams[i].free[list] = NULL;
+        }
     }
     words->free = 0;
 }
@@ -394,7 +403,7 @@ cow_vm_words_verify(const struct cow_vm_words *words, FILE *out)
 
         used += region->used;
         if (region->used > region->committed || region->committed > COW_VM_WORDS_REGION ||
-            region->inherited > region->used || *(uint64_t *)region->start != COW_VM_WORDS_SIGN) {
+            region->inherited > region->used || *(uint64_t *)region->start != words->sign) {
             fprintf(out, "cow_vm_words.regions[%zu]: expected .inherited <= .used <= .committed <= %zu and "
                          "the sign, found %zu, %zu, %zu, %#llx\n",
                     i, COW_VM_WORDS_REGION, region->inherited, region->used, region->committed,

@@ -62,7 +62,7 @@ set_up(void **state)
     cow_os = &fake_calls;
     fake.maps_left = fake.commits_left = 1000;
     fake.limit = (size_t)RLIM_INFINITY;
-    words = (struct cow_vm_words){ 0 };
+    words = (struct cow_vm_words){ .sign = COW_VM_WORDS_SIGN, .name = "Ruby:VM words" };
     return 0;
 }
 
@@ -330,10 +330,10 @@ test_a_fault_is_found(void **state)
     FILE *out = fmemopen(text, sizeof(text), "w");
 
     cow_vm_words_free(&words, COW_VM_WORDS_RUN, block, 32);
-    words.streams[COW_VM_WORDS_RUN].free[2] = (void *)(block + 8);
+    words.streams[COW_VM_WORDS_RUN].free[2] = (void *)(block + 4);
     assert_false(cow_vm_words_verify(&words, out));
     fclose(out);
-    assert_non_null(strstr(text, "cow_vm_words.streams[0].free, blocks of 48 bytes"));
+    assert_non_null(strstr(text, "cow_vm_words.streams[0].free, blocks of 24 bytes"));
     words.streams[COW_VM_WORDS_RUN].free[2] = NULL;
 }
 

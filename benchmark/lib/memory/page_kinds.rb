@@ -7,11 +7,12 @@ module CowBench
   # Says what the pages of a Ruby process are used for, without its help, so
   # that any ruby can be looked at.
   class PageKinds
-    ALL = ["GC pages", "GC metadata", "VM words", "malloc", "JIT code", "stacks", "files",
-           "anonymous other"].freeze
+    ALL = ["GC pages", "GC metadata", "VM words", "YJIT data", "malloc", "JIT code", "stacks",
+           "files", "anonymous other"].freeze
     # Where the kernel keeps names of anonymous memory, Ruby gives them: "Ruby:GC:heap pages" for
     # an arena, "Ruby:GC:default:heap_page_body_allocate" for a heap page of CRuby.
     NAMES = { /heap[ _]page/ => "GC pages", /GC:metadata/ => "GC metadata", /VM words/ => "VM words",
+              /YJIT data/ => "YJIT data",
               /yjit|rjit|jit_/i => "JIT code",
               /fiber|stack/i => "stacks" }.freeze
     # A heap page begins at a multiple of its size, 16 KB at the least.
@@ -23,7 +24,7 @@ module CowBench
     ARENA = 128 * 1024 * 1024
     ARENA_SIGN = "CowArena".unpack1("Q")
     # Regions for words that the VM writes begin with a sign and their size (struct cow_vm_words_region).
-    WORDS_SIGN = "CowWords".unpack1("Q")
+    WORDS_SIGNS = { "CowWords".unpack1("Q") => "VM words", "CowYjits".unpack1("Q") => "YJIT data" }.freeze
     # The guard below a stack, and the largest stack (the usual `ulimit -s`).
     LARGEST_GUARD = 64 * 1024
     LARGEST_STACK = 8 * 1024 * 1024
@@ -58,7 +59,7 @@ module CowBench
       return "files" if mapping.file
       return "malloc" if mapping.name == "[heap]"
       return "stacks" if mapping.name == "[stack]"
-      return "VM words" if words?(mapping)
+      return words(mapping) if words(mapping)
       return named(mapping) unless mapping.unnamed?
       # The JIT's reserve: some of it can be executed, the rest is next to it.
       return "JIT code" if [mapping, below, above].any? do |one|
@@ -71,8 +72,9 @@ module CowBench
       "anonymous other"
     end
 
-    def words?(mapping)
-      mapping.writable? && @space.words(mapping.first, 1)&.first == WORDS_SIGN
+    # Which of CowRuby's words are in the mapping; nil: none.
+    def words(mapping)
+      WORDS_SIGNS[@space.words(mapping.first, 1)&.first] if mapping.writable?
     end
 
     def named(mapping)

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-2-Clause
+//! yjit_policy: when YJIT compiles in a forked process.
+//!
+//! Job: what a worker compiles it has for itself, data and machine code, and each of its siblings compiles the
+//! same once more. And where it links new code to inherited code it copies the pages of both. So a forked process
+//! waits longer than others before it compiles: until the calls that it has seen would have paid for it.
+//!
+//! A method is compiled after CALLS calls. One that is compiled, but has no entry for the interpreter, as compiled
+//! code has called it only, gets that after as many calls as in other processes. A stub of inherited code is compiled when it was hit STUB_HITS times,
+//! and one of its own code when it was hit OWN_STUB_HITS times, unless it only waits for the types of values
+//! (deferred), as those are on the way that the method has just gone. Until then a hit goes on in the interpreter,
+//! or, if the block that it wants is there, in that block, without a link to it. Hits are counted in a table of
+//! the process's own, by the address of the branch: branches that share an entry are compiled a little earlier.
+//!
+//! The numbers were measured with a Rails application (doc/yjit.md). Processes are left alone that inherit no
+//! application (fewer than LEAST_ISEQS iseqs), for they may be masters to come, or whose user has given a
+//! threshold or RUBY_YJIT_FORK_POLICY=off.
+//!
+//! Who writes this memory after a fork: a child, the table of hits.
+
+use crate::fork::inherited;
+use crate::options::*;
+use crate::stats::rb_yjit_live_iseq_count;
+use crate::virtualmem::CodePtr;
+use std::os::raw::{c_char, c_uint};
+
+/// After so many calls a method is compiled. To compile one takes 0.7 ms in a Rails application, and a call of it
+/// then takes half a microsecond less: who rents until the price is paid, and then buys, never pays more than twice
+/// what would have been best (ski rental).
+const CALLS: u64 = 1_000;
+/// After so many hits a stub is compiled: one of inherited code, one of the process's own.
+const STUB_HITS: u8 = 30;
+const OWN_STUB_HITS: u8 = 3;
+/// A process that has fewer iseqs when it is forked has no application yet.
+const LEAST_ISEQS: u64 = 10_000;
+/// Bits of an index into the table of hits.
+const HITS_BITS: u32 = 15;
+
+/// After so many calls a method that is compiled gets an entry for the interpreter; 0: as others. See vm.c.
+#[no_mangle]
+pub static mut rb_yjit_entry_threshold: u64 = 0;
+
+/// Does this process wait?
+static mut WAITS: bool = false;
+static mut SWITCHED_OFF: bool = false;
+static mut HITS: [u8; 1 << HITS_BITS] = [0; 1 << HITS_BITS];
+
+extern "C" {
+    static rb_gc_fork_depth: c_uint;
+    fn rb_warn(format: *const c_char, ...);
+}
+
+/// Has the user switched the waiting off? Warns of a value that is not understood.
+fn switched_off() -> bool {
+    match std::env::var("RUBY_YJIT_FORK_POLICY").as_deref() {
+        Ok("off") => true,
+        Ok("") | Ok("auto") | Err(std::env::VarError::NotPresent) => false,
+        _ => {
+            let text = b"RUBY_YJIT_FORK_POLICY is ignored: it must be auto or off\0";
+            unsafe { rb_warn(text.as_ptr() as *const c_char) };
+            false
+        }
+    }
+}
+
+/// Called when YJIT is enabled.
+pub fn init() {
+    unsafe {
+        SWITCHED_OFF = switched_off();
+        if rb_gc_fork_depth > 0 {
+            rb_yjit_begin_to_wait();
+        }
+    }
+}
+
+/// Called in the child of a fork. Makes it wait, unless its user or its size speaks against it.
+#[no_mangle]
+pub extern "C" fn rb_yjit_begin_to_wait() {
+    unsafe {
+        if SWITCHED_OFF || get_option!(thresholds_given) || rb_yjit_live_iseq_count < LEAST_ISEQS {
+            return;
+        }
+        if !WAITS {
+            rb_yjit_entry_threshold = rb_yjit_call_threshold;
+        }
+        WAITS = true;
+        rb_yjit_call_threshold = CALLS;
+    }
+}
+
+/// Counts a hit of a stub. +address+ and +index+ say which one it is, +code+ is where its branch is. Gives true if
+/// the process shall go on without it being compiled.
+pub fn stub_is_cold(address: usize, index: usize, code: CodePtr, deferred: bool) -> bool {
+    if unsafe { !WAITS } {
+        return false;
+    }
+    let threshold = match inherited().code_end {
+        Some(end) if code < end => STUB_HITS,
+        _ if deferred => return false,
+        _ => OWN_STUB_HITS,
+    };
+    // Fibonacci hashing (Knuth, volume 3, 6.4)
+    let hash = (address as u64 ^ index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - HITS_BITS);
+    let hits = unsafe { &mut HITS[hash as usize] };
+    if *hits >= threshold {
+        *hits = 0;
+        return false;
+    }
+    *hits += 1;
+    true
+}

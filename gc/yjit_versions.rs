@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSD-2-Clause
+//! yjit_versions: the compiled blocks of an iseq, and the code pages that they lie in.
+//!
+//! Job: upstream has a list of versions for each instruction of an iseq, 24 bytes each and a block of malloc's
+//! for those that have a version, and a hash table of pages. Few instructions begin a block. Here the versions
+//! stand in one array, sorted by the instruction, and the pages in another. Both grow by little, as an iseq has
+//! few of either: what is reserved and not used is memory that each forked process has for itself.
+//!
+//! Who writes this memory after a fork: a child that compiles further blocks of an inherited iseq.
+
+use crate::core::{BlockRef, IseqIdx};
+use crate::memory::Sum;
+use std::mem;
+
+/// So many entries more are reserved when an array is full.
+const GROWTH: usize = 4;
+
+/// A compiled block, and the instruction at which it begins.
+#[derive(Clone, Copy)]
+pub struct Version {
+    index: IseqIdx,
+    block: BlockRef,
+}
+
+/// The versions of all blocks of an iseq.
+#[derive(Default)]
+pub struct Versions(Vec<Version>);
+
+impl Versions {
+    /// Gives where the versions of the block at +index+ stand.
+    fn range(&self, index: IseqIdx) -> std::ops::Range<usize> {
+        let start = self.0.partition_point(|version| version.index < index);
+        let count = self.0[start..].iter().take_while(|version| version.index == index).count();
+        start..start + count
+    }
+
+    /// Gives the versions of the block at +index+, the oldest first.
+    pub fn at(&self, index: IseqIdx) -> impl Iterator<Item = BlockRef> + '_ {
+        self.0[self.range(index)].iter().map(|version| version.block)
+    }
+
+    /// Gives all blocks.
+    pub fn iter(&self) -> impl Iterator<Item = BlockRef> + '_ {
+        self.0.iter().map(|version| version.block)
+    }
+
+    /// Gives all blocks, and forgets them.
+    pub fn into_iter(self) -> impl Iterator<Item = BlockRef> {
+        self.0.into_iter().map(|version| version.block)
+    }
+
+    /// Adds a version of the block at +index+. Gives whether it is the first.
+    pub fn add(&mut self, index: IseqIdx, block: BlockRef) -> bool {
+        let range = self.range(index);
+        if self.0.len() == self.0.capacity() {
+            self.0.reserve_exact(GROWTH);
+        }
+        self.0.insert(range.end, Version { index, block });
+        range.is_empty()
+    }
+
+    /// Removes a version of the block at +index+, if it is there.
+    pub fn remove(&mut self, index: IseqIdx, block: BlockRef) {
+        let range = self.range(index);
+        if let Some(place) = self.0[range.clone()].iter().position(|version| version.block == block) {
+            self.0.remove(range.start + place);
+        }
+    }
+
+    /// Adds the bytes of the array to +sum+.
+    pub fn add_to(&self, sum: &mut Sum) {
+        sum.add(self.0.as_ptr(), self.0.capacity() * mem::size_of::<Version>());
+    }
+
+    /// Removes all versions of the block at +index+, and gives them.
+    pub fn take(&mut self, index: IseqIdx) -> Vec<BlockRef> {
+        let range = self.range(index);
+        self.0.drain(range).map(|version| version.block).collect()
+    }
+}
+
+/// The indices of code pages, each once.
+#[derive(Default)]
+pub struct Pages(Vec<u32>);
+
+impl Pages {
+    /// Adds a page, if it is not there.
+    pub fn insert(&mut self, page: usize) {
+        let page = u32::try_from(page).expect("a code page has an index of 32 bits");
+        if self.0.contains(&page) {
+            return;
+        }
+        if self.0.len() == self.0.capacity() {
+            self.0.reserve_exact(GROWTH);
+        }
+        self.0.push(page);
+    }
+
+    /// Adds the bytes of the array to +sum+.
+    pub fn add_to(&self, sum: &mut Sum) {
+        sum.add(self.0.as_ptr(), self.0.capacity() * mem::size_of::<u32>());
+    }
+
+    /// Gives all pages.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.0.iter().map(|&page| page as usize)
+    }
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-2-Clause
+//! yjit_young: arrays and tables of YJIT's that only grow, in two parts after a fork.
+//!
+//! Job: an array that must grow is copied, and an entry of a hash table goes to a random place, so that a forked
+//! child that compiles would soon have copied all of both. Here what a child adds goes to a part of its own
+//! (young_tables.h does the same for the VM's tables). A child of a child goes on in its parent's part; when a
+//! process seals its heap it makes one of both parts, because from then on its children share what it has.
+//!
+//! Who writes this memory after a fork: a child writes its own part.
+
+use crate::memory::Sum;
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
+use std::mem;
+
+/// An array to whose end values are added.
+#[derive(Clone)]
+pub struct YoungVec<T> {
+    inherited: Vec<T>,
+    own: Vec<T>,
+}
+
+impl<T: Copy> YoungVec<T> {
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self { inherited: Vec::new(), own: Vec::with_capacity(capacity) }
+    }
+
+    /// Gives the value at +index+, which has to be there.
+    #[inline]
+    pub fn get(&self, index: usize) -> T {
+        let count = self.inherited.len();
+        if index < count { self.inherited[index] } else { self.own[index - count] }
+    }
+
+    pub fn len(&self) -> usize {
+        self.inherited.len() + self.own.len()
+    }
+
+    pub fn last(&self) -> Option<&T> {
+        self.own.last().or_else(|| self.inherited.last())
+    }
+
+    /// Gives the last value, to be changed, unless it is inherited.
+    pub fn last_mut(&mut self) -> Option<&mut T> {
+        self.own.last_mut()
+    }
+
+    /// Adds a value. The array grows by a fifth.
+    pub fn push(&mut self, value: T) {
+        if self.own.len() == self.own.capacity() {
+            self.own.reserve_exact(self.own.len() / 5 + 64);
+        }
+        self.own.push(value);
+    }
+
+    /// Adds the bytes of the array to +sum+.
+    pub fn add_to(&self, sum: &mut Sum) {
+        for part in [&self.inherited, &self.own] {
+            sum.add(part.as_ptr(), part.capacity() * mem::size_of::<T>());
+        }
+    }
+
+    /// Gives all values, and forgets them.
+    pub fn take(&mut self) -> Vec<T> {
+        self.merge();
+        mem::take(&mut self.own)
+    }
+
+    /// Called in the child of a fork.
+    pub fn inherit(&mut self) {
+        if self.inherited.is_empty() {
+            self.inherited = mem::take(&mut self.own);
+        }
+    }
+
+    /// Makes one of both parts.
+    pub fn merge(&mut self) {
+        if !self.inherited.is_empty() {
+            let own = mem::replace(&mut self.own, mem::take(&mut self.inherited));
+            self.own.extend(own);
+        }
+    }
+}
+
+/// Adds the bytes of a hash table, without what its entries own, to +sum+. Its address is private: that of an
+/// entry has to do.
+pub fn add_map_to<K, V>(map: &HashMap<K, V>, sum: &mut Sum) {
+    if let Some(entry) = map.iter().next() {
+        sum.add(entry.0, map.capacity() * 8 / 7 * (mem::size_of::<(K, V)>() + 1));
+    }
+}
+
+/// Likewise of a set.
+pub fn add_set_to<K>(set: &HashSet<K>, sum: &mut Sum) {
+    if let Some(entry) = set.iter().next() {
+        sum.add(entry, set.capacity() * 8 / 7 * (mem::size_of::<K>() + 1));
+    }
+}
+
+/// A hash table to which entries are added.
+#[derive(Default)]
+pub struct YoungMap<K, V> {
+    inherited: HashMap<K, V>,
+    own: HashMap<K, V>,
+}
+
+impl<K: Eq + Hash, V: PartialEq> YoungMap<K, V> {
+    pub fn get(&self, key: &K) -> Option<&V> {
+        self.own.get(key).or_else(|| self.inherited.get(key))
+    }
+
+    /// Adds the bytes of the table to +sum+.
+    pub fn add_to(&self, sum: &mut Sum) {
+        add_map_to(&self.inherited, sum);
+        add_map_to(&self.own, sum);
+    }
+
+    /// Adds an entry, or changes it.
+    pub fn insert(&mut self, key: K, value: V) {
+        if self.inherited.get(&key) != Some(&value) || self.own.contains_key(&key) {
+            self.own.insert(key, value);
+        }
+    }
+
+    /// Called in the child of a fork.
+    pub fn inherit(&mut self) {
+        if self.inherited.is_empty() {
+            self.inherited = mem::take(&mut self.own);
+        }
+    }
+
+    /// Makes one of both parts.
+    pub fn merge(&mut self) {
+        let own = mem::replace(&mut self.own, mem::take(&mut self.inherited));
+        self.own.extend(own);
+    }
+}

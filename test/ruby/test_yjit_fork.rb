@@ -1,0 +1,367 @@
+# frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
+
+require_relative "../helper"
+
+# YJIT in a forked process (patches 0855 to 0880): what it compiles, and that it forgets what does not hold
+# any more, also where a child inherited it.
+class TestYJITFork < Minitest::Test
+  include CowTest
+
+  # Ruby source for scripts: an application of as many iseqs as a process must inherit to wait before it
+  # compiles.
+  APPLICATION = IN_CHILD + <<~'RUBY'
+    eval((0...10_500).map { |i| "def filler#{i} = #{i}\n" }.join)
+
+    def same(want, found, what)
+      want == found or raise "#{what}: expected #{want.inspect}, found #{found.inspect}"
+    end
+    def blocks = RubyVM::YJIT.runtime_stats(:compiled_block_count)
+    def iseqs = RubyVM::YJIT.runtime_stats(:compiled_iseq_count)
+    def fresh(name) = eval("def #{name}(x) = x + 1\nproc { #{name}(1) }", TOPLEVEL_BINDING)
+  RUBY
+
+  # Ruby source for scripts: methods that assume what other methods, constants and operators are. Each of the
+  # CHANGES changes something that they rely on; WANT is what sum gives at first, and after each of them.
+  ASSUMING = IN_CHILD + <<~'RUBY'
+    module Known
+      LIMIT = 3
+      def self.limit = LIMIT
+    end
+    class Base
+      def value(x) = x + 1
+      def each_two
+        yield 1
+        yield 2
+      end
+    end
+    class Derived < Base
+      def value(x) = super + Known::LIMIT
+    end
+    TEXT = <<~'CODE'
+      def sum%s
+        sum = 0
+        OBJECTS.each { |object| sum += object.value(2) if object.respond_to?(:value) }
+        OBJECTS[0].each_two { |i| sum += i * Known.limit }
+        local = [1, 2, 3].first + "abc".size + { a: 1 }.fetch(:a)
+        sum + local + (sum > Known::LIMIT ? 1 : 2)
+      end
+    CODE
+    OBJECTS = [Base.new, Derived.new, Base.new]
+    eval TEXT % ""
+    CHANGES = [
+      -> { Base.class_eval { def value(x) = x + 10 } },
+      -> { Known.send(:remove_const, :LIMIT); Known.const_set(:LIMIT, 5) },
+      -> { Known.define_singleton_method(:limit) { 7 } },
+      -> { Derived.class_eval { def value(x) = 1 } },
+      -> { OBJECTS[0].define_singleton_method(:value) { |x| 100 } },
+      -> { Array.class_eval { def first = 1_000 } },
+      -> { String.class_eval { def size = 0 } },
+      -> { Integer.class_eval { alias_method :plus, :+; def +(other) = plus(other).plus(1) } },
+    ]
+    WANT = ARGV.map { |text| Integer(text) }
+
+    def check(change, what)
+      want = WANT[change]
+      3.times do
+        found = sum
+        found == want or raise "#{what}: expected #{want}, found #{found}"
+      end
+    end
+  RUBY
+
+  def setup
+    skip "no YJIT in this build" unless defined?(RubyVM::YJIT)
+  end
+
+  def run_yjit(script, *options, **rest)
+    run_ruby(script, options: ["--disable-gems", "--yjit", *options], **rest)
+  end
+
+  # Runs ASSUMING and +script+. The interpreter says what sum should give.
+  def run_assuming(script, *options, **rest)
+    @want ||= numbers(run_ruby(ASSUMING + "puts sum; CHANGES.each { |change| change.call; puts sum }",
+                               options: %w[--disable-gems --disable-yjit]))
+    run_ruby(ASSUMING + script, *@want, options: ["--disable-gems", "--yjit", *options], timeout: 300,
+                                        **rest)
+  end
+
+  def test_a_child_waits_before_it_compiles_a_method
+    run_yjit(APPLICATION + <<~'RUBY')
+      in_child do
+        call = fresh("young")
+        iseqs_before = iseqs
+        990.times(&call)
+        same(iseqs_before, iseqs, "compiled iseqs after 990 calls")
+        20.times(&call)
+        same(true, iseqs > iseqs_before, "more compiled iseqs after 1,010 calls")
+      end
+      call = fresh("of_the_parent")
+      before = iseqs
+      130.times(&call)
+      same(true, iseqs > before, "more compiled iseqs of the parent after 130 calls")
+    RUBY
+  end
+
+  # The branch that the parent never took is a stub in the child.
+  def test_a_child_waits_before_it_compiles_a_stub
+    out = run_yjit(APPLICATION + <<~'RUBY')
+      def two_ways(flag)
+        if flag
+          "one".size + 1
+        else
+          "another".size * 2
+        end
+      end
+      way = method(:two_ways)
+      200.times { way.call(true) }
+      in_child do
+        before = blocks
+        30.times { |i| same(14, way.call(false), "call #{i}") }
+        same(before, blocks, "compiled blocks after 30 hits")
+        10.times { |i| same(14, way.call(false), "call #{i}") }
+        same(true, blocks > before, "more compiled blocks after 40 hits")
+        puts two_ways(true)
+      end
+    RUBY
+    assert_equal "4", out.chomp
+  end
+
+  # Compiled code had called it; then the interpreter does.
+  def test_a_compiled_method_without_an_entry
+    run_yjit(APPLICATION + <<~'RUBY')
+      def called(x) = x + 1
+      200.times { called(1) }
+      in_child do
+        before = blocks
+        3.times { called(1) }
+        same(true, blocks > before, "more compiled blocks, for an entry")
+      end
+    RUBY
+  end
+
+  WAITS = APPLICATION + <<~'RUBY'
+    in_child do
+      call = fresh("young")
+      before = iseqs
+      200.times(&call)
+      puts iseqs == before
+    end
+  RUBY
+
+  def test_who_waits
+    assert_equal "true", run_yjit(WAITS).chomp
+    assert_equal "true", run_yjit(WAITS, env: { "RUBY_YJIT_FORK_POLICY" => "auto" }).chomp
+    assert_equal "false", run_yjit(WAITS, env: { "RUBY_YJIT_FORK_POLICY" => "off" }).chomp
+    assert_equal "false", run_yjit(WAITS, "--yjit-call-threshold=30").chomp
+    assert_equal "false", run_yjit(WAITS, "--yjit-cold-threshold=200000").chomp
+    assert_equal "true", run_yjit(WAITS, "--yjit-mem-size=64").chomp
+    assert_equal "false", run_yjit(WAITS.sub("10_500", "100")).chomp, "without an application"
+  end
+
+  # As Rails does in an initializer, and servers in a hook of the worker.
+  def test_a_child_that_enables_it_waits
+    script = WAITS.sub("in_child do", "in_child do\nRubyVM::YJIT.enable")
+    assert_equal "true", run_ruby(script, options: %w[--disable-gems --disable-yjit]).chomp
+  end
+
+  def test_a_value_that_is_not_understood
+    out, status = run_ruby_status("puts 1", env: { "RUBY_YJIT_FORK_POLICY" => "yes" },
+                                            options: ["--disable-gems", "--yjit"])
+    assert status.success?
+    assert_match(/RUBY_YJIT_FORK_POLICY is ignored: it must be auto or off\n1\n\z/, out)
+  end
+
+  # What a child inherited and what it has compiled itself is forgotten alike; also by a child of the child,
+  # and after the two parts of the tables were made one.
+  def test_changes_in_a_child
+    run_assuming(<<~'RUBY', "--yjit-call-threshold=2")
+      10.times { sum }
+      check(0, "in the parent")
+      CHANGES.each_index do |last|
+        in_child do
+          CHANGES[0..last].each_with_index do |change, i|
+            change.call
+            check(i.succ, "change #{i}")
+            in_child do
+              check(i.succ, "change #{i}, in a child of the child")
+              Process.warmup
+              check(i.succ, "change #{i}, after Process.warmup")
+            end
+          end
+          GC.verify_internal_consistency
+        end
+      end
+      check(0, "in the parent, at the end")
+    RUBY
+  end
+
+  def test_changes_after_a_child_has_sealed_its_heap
+    run_assuming(<<~'RUBY', "--yjit-call-threshold=2")
+      KEPT = Array.new(80_000) { |i| "kept #{i}" } # a heap that is big enough to be sealed
+      10.times { sum }
+      in_child do
+        eval TEXT % "_own"
+        20.times { sum_own }
+        Process.warmup
+        in_child do
+          CHANGES.each_with_index do |change, i|
+            change.call
+            check(i.succ, "change #{i}")
+            found = sum_own
+            found == WANT[i.succ] or raise "change #{i}: expected #{WANT[i.succ]}, found #{found}"
+          end
+          GC.verify_internal_consistency
+        end
+      end
+    RUBY
+  end
+
+  # An environment that escapes, TracePoint and Ractors invalidate code as well.
+  def test_other_invalidations_in_a_child
+    run_assuming(<<~'RUBY', "--yjit-call-threshold=2")
+      def escaping(x)
+        y = x + 1
+        maybe(binding) if x == 99
+        y += 1
+        y
+      end
+      def maybe(given) = given.local_variable_set(:y, 1_000)
+      10.times { |i| escaping(i) }
+      10.times { sum }
+      in_child do
+        [escaping(1), escaping(99), escaping(1)] == [3, 1_001, 3] or raise "an environment that escaped"
+        in_child { [escaping(2), escaping(99)] == [4, 1_001] or raise "likewise in a child of the child" }
+      end
+      in_child do
+        calls = 0
+        TracePoint.new(:call) { calls += 1 }.enable { check(0, "traced") }
+        calls >= 3 * 6 or raise "calls: expected 18 or more, found #{calls}"
+        check(0, "after tracing")
+      end
+      in_child do
+        Ractor.new { 1 + 1 }.take == 2 or raise "a Ractor"
+        check(0, "beside a Ractor")
+      end
+      check(0, "in the parent")
+    RUBY
+  end
+
+  def test_code_gc_in_a_child
+    run_assuming(<<~'RUBY', "--yjit-call-threshold=2")
+      10.times { sum }
+      in_child do
+        2.times do |round|
+          RubyVM::YJIT.code_gc
+          check(0, "after code GC #{round}")
+          200.times do |i|
+            eval("def after_#{round}_#{i}(x) = [x, x + #{i}].sum")
+            3.times { send(:"after_#{round}_#{i}", 1) }
+          end
+          in_child { check(0, "in a child of the child"); RubyVM::YJIT.code_gc; check(0, "likewise") }
+        end
+        GC.verify_internal_consistency
+      end
+      check(0, "in the parent")
+    RUBY
+  end
+
+  # Code is written until there is no room for more; then it is collected, again and again.
+  def test_little_memory_for_code
+    run_yjit(<<~'RUBY', "--yjit-call-threshold=1", "--yjit-exec-mem-size=1", "--yjit-code-gc", timeout: 300)
+      3_000.times do |i|
+        eval("def made#{i}(x) = x.to_s.size + [x, #{i}].max + { x => #{i} }.size")
+        want = 1 + [1, i].max + 1
+        found = send(:"made#{i}", 1)
+        found == want or raise "made#{i}: expected #{want}, found #{found}"
+      end
+      RubyVM::YJIT.runtime_stats(:code_gc_count) > 0 or raise "no code GC"
+    RUBY
+  end
+
+  def test_compaction_and_stress_in_a_child
+    needs_compaction
+    run_assuming(<<~'RUBY', "--yjit-call-threshold=2")
+      10.times { sum }
+      in_child do
+        GC.compact
+        check(0, "after a compaction")
+        GC.verify_compaction_references(expand_heap: true, toward: :empty)
+        check(0, "after all was moved")
+        GC.stress = true
+        CHANGES.first(3).each_with_index { |change, i| change.call; check(i.succ, "under stress") }
+        GC.stress = false
+        GC.verify_internal_consistency
+      end
+    RUBY
+  end
+
+  # What it says it holds is what Rust has allocated; what is inherited is what the parent had.
+  def test_memory
+    run_assuming(<<~'RUBY', "--yjit-call-threshold=2")
+      eval((0...2_000).map { |i| "def m#{i}(x) = [x, x + #{i}].sum\n" }.join)
+      2_000.times { |i| 3.times { send(:"m#{i}", 1) } }
+      DATA = RubyVM::YJIT.memory.keys - %i[inline_code outlined_code mapped_code]
+      total = ->(key) { RubyVM::YJIT.memory.values_at(*DATA).sum { |sum| sum.fetch(key) } }
+
+      allocated = RubyVM::YJIT.runtime_stats(:yjit_alloc_size)
+      (total[:bytes] - allocated).abs < 4_096 or raise "the sum of all bytes"
+      total[:inherited_bytes].zero? or raise "a process that was not forked has inherited something"
+      memory = RubyVM::YJIT.memory
+      memory[:payloads][:count] >= 2_000 && memory[:blocks][:count] >= 2_000 or raise memory.inspect
+      before = total[:bytes]
+      in_child do
+        eval((0...500).map { |i| "def n#{i}(x) = [x, x + #{i}].sum\n" }.join)
+        500.times { |i| 3.times { send(:"n#{i}", 1) } }
+        own = RubyVM::YJIT.memory.transform_values { |sum| sum[:bytes] - sum[:inherited_bytes] }
+        inherited = total[:inherited_bytes]
+        (inherited - before).abs < before / 10 or raise "inherited: expected #{before}, found #{inherited}"
+        # 500 of 2,000 methods
+        %i[payloads blocks branches versions].each do |kind|
+          share = own[kind].fdiv(memory[kind][:bytes])
+          share.between?(0.15, 0.45) or raise "#{kind}: the child's own share is #{share}"
+        end
+      end
+    RUBY
+    assert_equal "nil", run_ruby("p RubyVM::YJIT.memory", options: ["--disable-yjit"]).chomp
+  end
+
+  # Both parts of a code page are used.
+  def test_code_pages_are_filled
+    run_yjit(<<~'RUBY', "--yjit-call-threshold=1")
+      eval((0...3_000).map { |i| "def m#{i}(x) = x ? [x, x.to_s, #{i}].size : nil\n" }.join)
+      3_000.times { |i| send(:"m#{i}", 1) }
+      stats = RubyVM::YJIT.runtime_stats
+      used = stats.values_at(:inline_code_size, :outlined_code_size).sum
+      used > stats[:code_region_size] * 0.75 or raise "used #{used} of #{stats[:code_region_size]} bytes"
+    RUBY
+  end
+
+  # A child that compiles writes its own part of the regions, and hardly anything that it has inherited.
+  def test_a_child_that_compiles_leaves_its_parents_data
+    skip "not with the assertions of a check build, which read and write more" if ASSERTIONS || ASAN
+    out = run_assuming(<<~'RUBY', "--yjit-call-threshold=2")
+      eval((0...6_000).map { |i| "def m#{i}(x) = [x, x + #{i}].sum\n" }.join)
+      6_000.times { |i| 3.times { send(:"m#{i}", 1) } }
+      GC.start
+      def lost
+        memory = File.open("/proc/self/mem", "rb")
+        region = false
+        File.foreach("/proc/self/smaps").sum do |line|
+          from = line[/\A(\h+)-\h+ rw-p/, 1] if line.match?(/\A\h+-\h+ /)
+          region = memory.pread(8, from.to_i(16)) == "CowYjits" if from
+          region && line.start_with?("Private_Dirty:") ? line[/\d+/].to_i : 0
+        end
+      end
+      in_child do
+        eval((0...300).map { |i| "def n#{i}(x) = [x, x + #{i}].sum\n" }.join)
+        300.times { |i| 3.times { send(:"n#{i}", 1) } }
+        memory = RubyVM::YJIT.memory.except(:inline_code, :outlined_code, :mapped_code).values
+        inherited = memory.sum { |sum| sum[:inherited_bytes] }
+        puts lost, (memory.sum { |sum| sum[:bytes] } - inherited) / 1024, inherited / 1024
+      end
+    RUBY
+    lost, own, inherited = numbers(out)
+    assert_operator lost, :<, own * 2 + inherited / 5, "KB of the regions that the child has for itself"
+  end
+end
