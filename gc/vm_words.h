@@ -86,9 +86,10 @@ struct cow_vm_words {
     struct {
         char *next, *end; /* the rest of the extent */
         char *own, *own_end; /* the part of an inherited extent that is this process's; NULL: none is */
-        struct cow_vm_words_free *free[COW_VM_WORDS_LISTS];
-        struct cow_vm_words_free *inherited[COW_VM_WORDS_LISTS]; /* the parent's free lists */
     } streams[COW_VM_WORDS_STREAMS];
+    /* Of each stream, by size; most are empty. What a child does not use it does not write. */
+    struct cow_vm_words_free *free_lists[COW_VM_WORDS_STREAMS][COW_VM_WORDS_LISTS];
+    struct cow_vm_words_free *inherited_lists[COW_VM_WORDS_STREAMS][COW_VM_WORDS_LISTS]; /* the parent's */
     struct cow_vm_words_lost *lost; /* remembered; malloc's */
     size_t lost_count, lost_room;
     size_t live; /* bytes of blocks that are in use, inherited ones included */
@@ -158,7 +159,7 @@ static inline void
 cow_vm_words_enter(struct cow_vm_words *words, enum cow_vm_words_stream stream, void *memory, size_t size)
 {
     struct cow_vm_words_free *block = memory;
-    struct cow_vm_words_free **list = &words->streams[stream].free[cow_vm_words_list(&size)];
+    struct cow_vm_words_free **list = &words->free_lists[stream][cow_vm_words_list(&size)];
 
     cow_unpoison(block, sizeof(*block));
     block->next = *list;
@@ -273,7 +274,7 @@ static inline void *
 cow_vm_words_alloc(struct cow_vm_words *words, enum cow_vm_words_stream stream, size_t size)
 {
     if (size > COW_VM_WORDS_LARGEST) return NULL;
-    struct cow_vm_words_free **list = &words->streams[stream].free[cow_vm_words_list(&size)], *block = *list;
+    struct cow_vm_words_free **list = &words->free_lists[stream][cow_vm_words_list(&size)], *block = *list;
 
     if (block != NULL) {
         cow_unpoison(block, size);
@@ -328,14 +329,14 @@ cow_vm_words_prefork(struct cow_vm_words *words)
 {
     for (int i = 0; i < COW_VM_WORDS_STREAMS; i++) {
         for (size_t list = 0; list < COW_VM_WORDS_LISTS; list++) {
-            struct cow_vm_words_free **inherited = &words->streams[i].inherited[list];
+            struct cow_vm_words_free **inherited = &words->inherited_lists[i][list];
 
             for (struct cow_vm_words_free *block = *inherited, *next; block; block = next) {
                 cow_unpoison(block, sizeof(*block));
                 next = block->next;
                 cow_vm_words_enter(words, i, block, cow_vm_words_list_size(list));
             }
-            *inherited = NULL;
+            if (*inherited) *inherited = NULL;
         }
         words->streams[i].own = words->streams[i].own_end = NULL;
     }
@@ -359,9 +360,11 @@ cow_vm_words_inherit(struct cow_vm_words *words)
         cow_vm_words_cut(words, i, next, words->streams[i].own, cow_vm_words_remember);
         for (size_t list = 0; list < COW_VM_WORDS_LISTS; list++) {
             /* Most lists are empty, and stay so. */
-            if (words->streams[i].inherited[list] == words->streams[i].free[list]) continue;
-            words->streams[i].inherited[list] = words->streams[i].free[list];
-            words->streams[i].free[list] = NULL;
+            struct cow_vm_words_free **free = &words->free_lists[i][list];
+
+            if (words->inherited_lists[i][list] == *free) continue;
+            words->inherited_lists[i][list] = *free;
+            *free = NULL;
         }
     }
     words->free = 0;
@@ -379,9 +382,8 @@ cow_vm_words_verify_list(const struct cow_vm_words *words, const struct cow_vm_w
 
         if (region == NULL || offset + size > region->used || offset % COW_VM_WORDS_UNIT != 0 ||
             cow_vm_words_inherited(words, block) != inherited) {
-            fprintf(out, "cow_vm_words.streams[%d].%s, blocks of %zu bytes: expected one that is %s, "
-                         "found %p\n",
-                    stream, name, size, inherited ? "inherited" : "this process's", (const void *)block);
+            fprintf(out, "cow_vm_words.%s[%d], blocks of %zu bytes: expected one that is %s, found %p\n",
+                    name, stream, size, inherited ? "inherited" : "this process's", (const void *)block);
             return false;
         }
         *sum += size;
@@ -415,9 +417,9 @@ cow_vm_words_verify(const struct cow_vm_words *words, FILE *out)
         for (size_t list = 0; list < COW_VM_WORDS_LISTS; list++) {
             const size_t size = cow_vm_words_list_size(list);
 
-            if (!cow_vm_words_verify_list(words, words->streams[i].free[list], size, false, "free", i,
+            if (!cow_vm_words_verify_list(words, words->free_lists[i][list], size, false, "free_lists", i,
                                           &free_bytes, out) ||
-                !cow_vm_words_verify_list(words, words->streams[i].inherited[list], size, true, "inherited",
+                !cow_vm_words_verify_list(words, words->inherited_lists[i][list], size, true, "inherited_lists",
                                           i, &free_bytes, out)) {
                 return false;
             }

@@ -101,9 +101,9 @@ test_blocks_lie_side_by_side(void **state)
     char *other = allocate(COW_VM_WORDS_ONCE, 16), *third = allocate(COW_VM_WORDS_RUN, 1024);
 
     assert_ptr_equal(second, first + 48);
-    assert_ptr_equal(third, second + 32);
+    assert_ptr_equal(third, second + 24);
     assert_true(other < first || other >= first + COW_VM_WORDS_EXTENT - 64);
-    assert_int_equal(words.live, 48 + 32 + 16 + 1024);
+    assert_int_equal(words.live, 48 + 24 + 16 + 1024);
 }
 
 static void
@@ -330,11 +330,11 @@ test_a_fault_is_found(void **state)
     FILE *out = fmemopen(text, sizeof(text), "w");
 
     cow_vm_words_free(&words, COW_VM_WORDS_RUN, block, 32);
-    words.streams[COW_VM_WORDS_RUN].free[2] = (void *)(block + 4);
+    words.free_lists[COW_VM_WORDS_RUN][2] = (void *)(block + 4);
     assert_false(cow_vm_words_verify(&words, out));
     fclose(out);
-    assert_non_null(strstr(text, "cow_vm_words.streams[0].free, blocks of 24 bytes"));
-    words.streams[COW_VM_WORDS_RUN].free[2] = NULL;
+    assert_non_null(strstr(text, "cow_vm_words.free_lists[0], blocks of 24 bytes"));
+    words.free_lists[COW_VM_WORDS_RUN][2] = NULL;
 }
 
 int

@@ -43,13 +43,13 @@ class TestDocuments < Minitest::Test
   RDOC = added_to("gc.c")[%r{/\*\s+\* Document-module: GC$.*?\*/}m].to_s
   MAN = added_to("man/ruby.1").freeze
 
-  MODULES = Dir[File.join(ROOT, "gc/**/*.{c,h}")].sort.map { |path| File.read(path) }.join.freeze
+  MODULES = Dir[File.join(ROOT, "gc/**/*.{c,h,rs}")].sort.map { |path| File.read(path) }.join.freeze
 
   # The names of the variables in our own code. Beginnings of names, as RUBY_GC_HEAP_, are left out.
   VARIABLES = begin
     added = PATCHES.map { |patch| patch.lines.grep(/\A\+/).join }
     library = Dir[File.join(ROOT, "lib/**/*.rb")].map { |path| File.read(path) }
-    [MODULES, *added].join.scan(/\bRUBY_GC_[A-Z_]*[A-Z]\b/) | library.join.scan(/ENV\["(\w+)"\]/).flatten
+    [MODULES, *added].join.scan(/\bRUBY_(?:GC|YJIT)_[A-Z_]*[A-Z]\b/) | library.join.scan(/ENV\["(\w+)"\]/).flatten
   end.sort.freeze
 
   def test_texts_and_names_are_found
@@ -82,7 +82,7 @@ class TestDocuments < Minitest::Test
   def test_variables
     ours = VARIABLES - UPSTREAM_VARIABLES
     assert_equal ours, MAN.scan(/^\.It Ev (\w+)$/).flatten.sort, "variables that ruby(1) has"
-    assert_equal ours.grep(/\ARUBY_/), RDOC.scan(/\bRUBY_GC_\w+/).uniq.sort, "variables that RDoc has"
+    assert_equal ours.grep(/\ARUBY_GC_/), RDOC.scan(/\bRUBY_GC_\w+/).uniq.sort, "variables that RDoc has"
   end
 
   # ruby(1) names the values that gc/ accepts, and no other.

@@ -150,7 +150,7 @@ class TestMoved < Minitest::Test
     RUBY
     dirt, metadata = out.split.map(&:to_i)
     p out if ENV["COW_SHOW"]
-    assert_operator metadata, :>, 8000, "KB of YJIT's data"
+    assert_operator metadata, :>, 4000, "KB of YJIT's data"
     assert_operator dirt, :<, metadata / 8, "KB made private, of #{metadata} KB of YJIT's data"
   end
 
