@@ -419,8 +419,8 @@ cow_vm_words_verify(const struct cow_vm_words *words, FILE *out)
 
             if (!cow_vm_words_verify_list(words, words->free_lists[i][list], size, false, "free_lists", i,
                                           &free_bytes, out) ||
-                !cow_vm_words_verify_list(words, words->inherited_lists[i][list], size, true, "inherited_lists",
-                                          i, &free_bytes, out)) {
+                !cow_vm_words_verify_list(words, words->inherited_lists[i][list], size, true,
+                                          "inherited_lists", i, &free_bytes, out)) {
                 return false;
             }
         }
