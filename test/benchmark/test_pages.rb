@@ -5,6 +5,7 @@ require_relative "helper"
 BenchmarkTest.load("lib/memory/census")
 BenchmarkTest.load("lib/memory/faults")
 BenchmarkTest.load("lib/memory/lost_pages")
+BenchmarkTest.load("lib/memory/yjit_map")
 require "json"
 
 class TestPages < Minitest::Test
@@ -109,7 +110,7 @@ class TestPages < Minitest::Test
   def test_names_of_memory
     { "[anon:Ruby:GC:heap pages]" => "GC pages", "[anon:Ruby:GC:metadata]" => "GC metadata",
       "[anon:Ruby:GC:default:heap_page_body_allocate]" => "GC pages", "[heap]" => "malloc",
-      "[anon:Ruby:rjit_reserve_addr_space]" => "JIT code",
+      "[anon:Ruby:rjit_reserve_addr_space]" => "JIT code", "[anon:Ruby:YJIT data]" => "YJIT data",
       "[anon:Ruby:fiber_pool_allocate_memory]" => "stacks",
       "[anon:something]" => "anonymous other" }.each do |name, kind|
       mapping = AddressSpace::Mapping.new(0x1000, 0x2000, "rw-p", name, false)
@@ -198,6 +199,28 @@ class TestPages < Minitest::Test
           564c03f91610 [unknown]     564c03983150 yjit::core::Type<A, B>::insert
     TEXT
     assert_equal({ 0x7f06ba5f3000 => "gc_mark", 0x564c03f91000 => "yjit::core::Type<A, B>::insert" }, writers)
+  end
+
+  def test_tables_of_a_yjit_map
+    maps = [{ "blocks" => [3_000_000, 0], "inline_code" => [1_000_000, 0] },
+            { "blocks" => [4_500_000, 3_000_000], "inline_code" => [1_250_000, 1_000_000] }]
+    maps.map! { |map| map.transform_values { |all, old| { "bytes" => all, "inherited_bytes" => old } } }
+    stops = %w[master worker].zip(maps).map do |name, map|
+      { "name" => name, "private_kb" => 2_000, "cpu" => 1.5, "stats" => { "yjit_alloc_size" => 3_000_000 },
+        "map" => map }
+    end
+    stops.last["pages"] = { "malloc" => { "shared" => 1.0, "lost" => 2.0, "own" => 3.0 } }
+    structures = YJITMap.allocate.send(:structures, stops).to_text
+    assert_match(/^blocks +3\.00 +0\.00 +4\.50 +3\.00$/, structures)
+    assert_match(/^all data +3\.00 +0\.00 +4\.50 +3\.00$/, structures, "without code")
+    assert_match(/^master +2\.0 +1\.50 +3\.00$/, YJITMap.allocate.send(:summary, stops).to_text)
+    assert_match(/^malloc +1\.00 +2\.00 +3\.00$/, YJITMap.allocate.send(:pages, stops.last(1)).to_text)
+  end
+
+  def test_stops_that_do_not_grow
+    _, errors, status = command("pages", "yjit", RUBY, "--stops", "5,3")
+    refute_predicate status, :success?
+    assert_includes errors, "--stops wants numbers that grow"
   end
 
   def test_try

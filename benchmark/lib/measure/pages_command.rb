@@ -6,6 +6,7 @@ require "json"
 require_relative "../memory/census"
 require_relative "../memory/faults"
 require_relative "../memory/lost_pages"
+require_relative "../memory/yjit_map"
 require_relative "command_line"
 require_relative "measured"
 require_relative "table"
@@ -14,7 +15,8 @@ module CowBench
   # benchmark/pages.
   class PagesCommand < CommandLine
     NAME = "benchmark/pages"
-    ERRORS = [AddressSpace::Unreadable, Census::Unreadable, Faults::Impossible, Measured::Failed].freeze
+    ERRORS = [AddressSpace::Unreadable, Census::Unreadable, Faults::Impossible, Measured::Failed,
+              App::Missing, YJITMap::Failed].freeze
     BANNER = <<~TEXT
       Usage: benchmark/pages compare MASTER WORKER [--faults FILE] [--census FILE] [--json]
                which pages the worker (a process number) shares with its master, lost, or has for itself
@@ -22,6 +24,8 @@ module CowBench
                records who writes which page first, until the worker ends or Enter is pressed
              benchmark/pages try RUBY [options]
                does both on a worker of the benchmark fork_requests
+             benchmark/pages yjit RUBY [--rehearsed N] [--stops N,N,...]
+               what YJIT holds in a master and a worker that serve requests of the Rails application
 
     TEXT
     # Rows of the table of functions.
@@ -32,6 +36,8 @@ module CowBench
       @env = {}
       @warmups = 1
       @requests = 2_000
+      @rehearsed = 0
+      @stops = [100, 1_000, 4_000, 20_000]
     end
 
     private
@@ -42,6 +48,7 @@ module CowBench
       when ["compare", 2] then compare(*rest.map { |text| number(text) })
       when ["record", 2] then record(number(rest[0]), rest[1])
       when ["try", 1] then try(rest[0])
+      when ["yjit", 1] then yjit(rest[0])
       else raise Bad, "not understood: see --help"
       end
       0
@@ -65,8 +72,15 @@ module CowBench
       options.on("--requests N", Integer, "for try: requests a worker serves (default 2000)") do |n|
         @requests = n
       end
+      options.on("--rehearsed N", Integer, "for yjit: requests before the fork (default 0)") do |n|
+        @rehearsed = n
+      end
+      options.on("--stops LIST", Array,
+                 "for yjit: after how many requests to look (default #{@stops.join(",")})") do |list|
+        @stops = list.map { |text| number(text) }
+      end
       options.on("--env KEY=VALUE",
-                 "for try: an environment variable of the ruby; may be given again") do |text|
+                 "for try and yjit: an environment variable of the ruby; may be given again") do |text|
         key, value = text.split("=", 2)
         value ? @env[key] = value : raise(Bad, "--env wants KEY=VALUE, not #{text}")
       end
@@ -172,6 +186,16 @@ module CowBench
       ensure
         faults&.finish
       end
+    end
+
+    # An installed ruby: the application's gems are installed for it.
+    def yjit(path)
+      raise Bad, "--stops wants numbers that grow" unless @stops == @stops.uniq.sort && @stops.any?
+
+      name = path[%r{([\w.-]+)/bin/[^/]+\z}, 1] || "ruby" # a directory of gems for each
+      build = Build.new(name, path, env: @env).check
+      tables = YJITMap.new(build, File.join(ROOT, "build"), @rehearsed, @stops).tables
+      puts tables.map(&:to_text).join("\n")
     end
 
     def faults_possible?

@@ -1,0 +1,104 @@
+# frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
+
+require "json"
+require_relative "../measure/table"
+require_relative "../processes/supervised"
+require_relative "../servers/app"
+require_relative "lost_pages"
+
+module CowBench
+  # What YJIT holds in a master and a worker that serve requests of the Rails application, by structure, and
+  # what the worker shares, has lost and has for itself, by kind of page.
+  class YJITMap
+    Failed = Class.new(StandardError)
+    WORKLOAD = File.expand_path("../../workloads/yjit_requests.rb", __dir__)
+    # Seconds that a stop may take to come.
+    PATIENCE = 600
+    STATS = %w[compiled_iseq_count compiled_block_count compiled_branch_count invalidation_count].freeze
+    CODE = %w[inline_code outlined_code mapped_code].freeze
+
+    # +build+: an installed ruby. +place+: where the application and gems are, or will be.
+    def initialize(build, place, rehearsed, stops)
+      @app = App.new("rails", place)
+      @app.prepare(build)
+      @build = build
+      @arguments = [rehearsed, *stops].map(&:to_s)
+    end
+
+    # Runs it to its end; gives the tables.
+    def tables
+      stops = []
+      Dir.mktmpdir("yjit") do |directory|
+        follow(directory) do |stop, master|
+          stop["pages"] = LostPages.new(master, stop["pid"]).to_h unless stop["pid"] == master
+          stops << stop
+        end
+      end
+      [summary(stops), *(structures(stops) if stops.first["map"]), pages(stops.select { |stop| stop["pages"] })]
+    end
+
+    private
+
+    def follow(directory)
+      orders_out, orders = IO.pipe
+      answers, answers_in = IO.pipe
+      bundle = File.join(File.dirname(@build.path), "bundle")
+      program = Supervised.new(@build.path, bundle, "exec", @build.path, WORKLOAD, *@arguments,
+                               environment: @app.environment(@build, directory), chdir: @app.directory,
+                               in: orders_out, out: answers_in)
+      [orders_out, answers_in].each(&:close)
+      while (line = answers.wait_readable(PATIENCE) && answers.gets)
+        stop = JSON.parse(line)
+        yield stop, program.pid
+        orders.puts
+      end
+      raise Failed, "#{@build.name}: the program failed" unless program.wait(PATIENCE)&.success?
+    ensure
+      [orders, answers].each { |pipe| pipe&.close }
+      program&.kill
+    end
+
+    def mb(bytes)
+      format("%.2f", bytes / 1e6)
+    end
+
+    def summary(stops)
+      rows = stops.map do |stop|
+        stats = stop["stats"] || {}
+        [stop["name"], format("%.1f", stop["private_kb"] / 1000.0), format("%.2f", stop["cpu"]),
+         *%w[yjit_alloc_size code_region_size].map { |key| stats[key] ? mb(stats[key]) : "" },
+         *STATS.map { |key| stats[key].to_s }]
+      end
+      Table.new("YJIT in a master and its worker", ["", "private MB", "CPU s", "data MB", "code MB", *STATS],
+                rows, note: "private: Private_Dirty of the process; CPU: its user and system time so far")
+    end
+
+    def structures(stops)
+      rows = stops.last["map"].keys.map do |kind|
+        [kind, *stops.flat_map { |stop| cells(stop["map"][kind]) }]
+      end
+      rows << ["all data", *stops.flat_map { |stop| cells(sum(stop["map"].except(*CODE).values)) }]
+      Table.new("What YJIT holds, by structure: MB, and of that inherited",
+                ["", *stops.flat_map { |stop| [stop["name"], "inherited"] }], rows)
+    end
+
+    def cells(entry)
+      [mb(entry["bytes"]), mb(entry["inherited_bytes"])]
+    end
+
+    def sum(entries)
+      %w[bytes inherited_bytes].to_h { |key| [key, entries.sum { |entry| entry[key] }] }
+    end
+
+    def pages(stops)
+      kinds = stops.last["pages"].keys
+      Table.new("Pages of the worker: MB shared with the master, lost, its own",
+                ["", *stops.flat_map { |stop| [stop["name"], "lost", "own"] }],
+                kinds.map do |kind|
+                  [kind, *stops.flat_map { |stop| stop["pages"][kind].values_at("shared", "lost", "own") }
+                    .map { |size| format("%.2f", size) }]
+                end)
+    end
+  end
+end
