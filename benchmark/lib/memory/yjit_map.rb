@@ -35,7 +35,8 @@ module CowBench
           stops << stop
         end
       end
-      [summary(stops), *(structures(stops) if stops.first["map"]), pages(stops.select { |stop| stop["pages"] })]
+      of_worker = stops.select { |stop| stop["pages"] }
+      [summary(stops), *(structures(stops) if stops.first["map"]), pages(of_worker)]
     end
 
     private
