@@ -104,3 +104,15 @@ impl Sum {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_that_regions_are_asked_for() {
+        let size = |size, align| region_size(Layout::from_size_align(size, align).unwrap());
+        assert_eq!([size(1, 1), size(24, 8), size(24, 16), size(256, 8), size(257, 8), size(264, 1)],
+                   [8, 24, 32, 256, 272, 272]);
+    }
+}

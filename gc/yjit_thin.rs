@@ -192,3 +192,56 @@ impl fmt::Debug for BranchList {
         formatter.debug_list().entries(self.to_vec()).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn branch(number: usize) -> BranchRef {
+        BranchRef::new((number * 32) as *mut _).unwrap()
+    }
+
+    #[test]
+    fn a_word_for_each_length() {
+        assert_eq!(mem::size_of::<BranchList>(), mem::size_of::<usize>());
+        let list = BranchList::default();
+        let mut want = vec![];
+        assert_eq!((list.len(), list.last(), list.to_vec()), (0, None, want.clone()));
+        for number in 1..10 {
+            list.push(branch(number));
+            want.push(branch(number));
+            assert_eq!((list.len(), list.last(), list.to_vec()), (number, Some(branch(number)), want.clone()));
+            let mut seen = vec![];
+            unsafe { list.for_each_in_place(|branch| seen.push(branch)) };
+            assert_eq!(seen, want);
+        }
+        while let Some(last) = want.pop() {
+            list.remove(branch(100)); // it is not there
+            list.remove(last);
+            assert_eq!(list.to_vec(), want);
+        }
+    }
+
+    #[test]
+    fn a_list_may_change_while_it_is_visited() {
+        let list = BranchList::new((1..4).map(branch).collect());
+        let mut seen = vec![];
+        list.for_each(|branch| {
+            seen.push(branch);
+            list.remove(branch);
+        });
+        assert_eq!(seen, (1..4).map(branch).collect::<Vec<_>>());
+        assert_eq!(list.take(), []);
+        list.set(vec![branch(1), branch(2)]);
+        assert_eq!(list.take().len(), 2);
+        assert_eq!(list.len(), 0);
+    }
+
+    #[test]
+    fn arrays_of_no_and_of_some_elements() {
+        assert_eq!(ThinSlice::<u32>::new(vec![]).as_slice(), []);
+        let array = ThinSlice::new(vec![1u32, 2, 3]);
+        assert_eq!(array.as_slice(), [1, 2, 3]);
+        assert_eq!(ThinSlice::new(vec![7u64; 5]).iter().sum::<u64>(), 35);
+    }
+}

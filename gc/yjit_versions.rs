@@ -106,3 +106,41 @@ impl Pages {
         self.0.iter().map(|&page| page as usize)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(number: usize) -> BlockRef {
+        BlockRef::new((number * 64) as *mut _).unwrap()
+    }
+
+    #[test]
+    fn versions_of_an_instruction_are_in_order_of_their_age() {
+        let mut versions = Versions::default();
+        assert!(versions.add(7, block(1)));
+        assert!(versions.add(2, block(2)));
+        assert!(!versions.add(7, block(3)));
+        assert!(versions.add(9, block(4)));
+        assert!(!versions.add(7, block(5)));
+        let at = |versions: &Versions, index| versions.at(index).collect::<Vec<_>>();
+        assert_eq!(at(&versions, 7), [block(1), block(3), block(5)]);
+        assert_eq!(at(&versions, 3), []);
+        assert_eq!(versions.iter().count(), 5);
+
+        versions.remove(7, block(3));
+        versions.remove(7, block(2)); // it is elsewhere
+        assert_eq!(at(&versions, 7), [block(1), block(5)]);
+        assert_eq!(versions.take(7), [block(1), block(5)]);
+        assert_eq!(at(&versions, 7), []);
+        assert!(versions.add(7, block(6)));
+        assert_eq!(versions.into_iter().collect::<Vec<_>>(), [block(2), block(6), block(4)]);
+    }
+
+    #[test]
+    fn pages_are_there_once() {
+        let mut pages = Pages::default();
+        [3, 1, 3, 70_000, 1].iter().for_each(|&page| pages.insert(page));
+        assert_eq!(pages.iter().collect::<Vec<_>>(), [3, 1, 70_000]);
+    }
+}

@@ -135,3 +135,49 @@ impl<K: Eq + Hash, V: PartialEq> YoungMap<K, V> {
         self.own.extend(own);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_array_in_two_parts() {
+        let mut values = YoungVec::with_capacity(0);
+        (0..10).for_each(|value| values.push(value));
+        values.inherit();
+        assert_eq!((values.len(), values.last()), (10, Some(&9)));
+        assert_eq!(values.last_mut(), None);
+        (10..300).for_each(|value| values.push(value));
+        values.inherit(); // of the child of a child: nothing
+        assert_eq!(values.last_mut(), Some(&mut 299));
+        assert!((0..300).all(|index| values.get(index) == index));
+        values.merge();
+        values.push(300);
+        assert!((0..301).all(|index| values.get(index) == index));
+        values.inherit();
+        values.push(301);
+        assert_eq!(values.take(), (0..302).collect::<Vec<_>>());
+        assert_eq!((values.len(), values.last()), (0, None));
+    }
+
+    #[test]
+    fn a_table_in_two_parts() {
+        let mut table = YoungMap::default();
+        table.insert(1, "one");
+        table.insert(2, "two");
+        table.inherit();
+        table.insert(2, "two");
+        assert!(table.own.is_empty(), "nothing is added that is there");
+        table.insert(2, "deux");
+        table.insert(3, "three");
+        fn look(table: &YoungMap<i32, &'static str>) -> [Option<&'static str>; 4] {
+            [1, 2, 3, 4].map(|key| table.get(&key).copied())
+        }
+        assert_eq!(look(&table), [Some("one"), Some("deux"), Some("three"), None]);
+        table.insert(2, "two");
+        assert_eq!(table.get(&2), Some(&"two"));
+        table.merge();
+        assert_eq!(look(&table), [Some("one"), Some("two"), Some("three"), None]);
+        assert!(table.inherited.is_empty());
+    }
+}
