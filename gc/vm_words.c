@@ -3,13 +3,14 @@
  * vm_words: the parts of vm_words.h that need the interpreter: its lock, and malloc where there is no region.
  *
  * Entry points: rb_gc_vm_words_alloc, rb_gc_vm_words_free, which the VM calls; rb_gc_yjit_alloc,
- * rb_gc_yjit_free, rb_gc_yjit_inherited_p, which YJIT calls.
+ * rb_gc_yjit_free, rb_gc_yjit_fits, rb_gc_yjit_has, rb_gc_yjit_inherited_p, which YJIT calls.
  */
 
 #include "vm_words.h"
 
 static struct cow_vm_words cow_vm_words = { .sign = COW_VM_WORDS_SIGN, .name = "Ruby:VM words" };
-static struct cow_vm_words cow_yjit_words = { .sign = COW_VM_WORDS_YJIT_SIGN, .name = "Ruby:YJIT data" };
+static struct cow_vm_words cow_yjit_words = { .sign = COW_VM_WORDS_YJIT_SIGN, .name = "Ruby:YJIT data",
+                                              .sized_streams = COW_VM_WORDS_YJIT_LARGE };
 
 /* Gives +size+ bytes that are 0, for words of +stream+ that the VM writes while it runs. NULL if +size+ is 0.
  * Raises NoMemoryError. May collect. */
@@ -61,21 +62,38 @@ rb_gc_yjit_alloc(size_t size)
     return block;
 }
 
-/* Frees a block of YJIT's of +size+ bytes. Gives false if it is malloc's. */
+/* Frees a block of YJIT's of +size+ bytes. Gives false if it is malloc's: then it takes no lock, as there may
+ * be no VM any more (RUBY_FREE_AT_EXIT). */
 bool
 rb_gc_yjit_free(void *block, size_t size)
 {
+    if (!rb_gc_yjit_has(block)) return false;
     unsigned int level = rb_gc_vm_lock();
-    const bool ours = cow_vm_words_has(&cow_yjit_words, block);
 
-    if (ours) cow_vm_words_free(&cow_yjit_words, cow_yjit_stream(size), block, size);
+    cow_vm_words_free(&cow_yjit_words, cow_yjit_stream(size), block, size);
     rb_gc_vm_unlock(level);
-    return ours;
+    return true;
+}
+
+/* Is the block of YJIT's not malloc's? */
+bool
+rb_gc_yjit_has(const void *block)
+{
+    return cow_vm_words_has(&cow_yjit_words, block);
+}
+
+/* Has a block of YJIT's that was asked for with +size+ room for +new_size+ bytes, and would another be no
+ * smaller? */
+bool
+rb_gc_yjit_fits(size_t size, size_t new_size)
+{
+    if (new_size > COW_VM_WORDS_LARGEST || cow_yjit_stream(size) != cow_yjit_stream(new_size)) return false;
+    return cow_vm_words_list(&size) == cow_vm_words_list(&new_size);
 }
 
 /* Is the block of YJIT's inherited? Not if it is malloc's. With the VM lock. */
 bool
 rb_gc_yjit_inherited_p(const void *block)
 {
-    return cow_vm_words_has(&cow_yjit_words, block) && cow_vm_words_inherited(&cow_yjit_words, block);
+    return rb_gc_yjit_has(block) && cow_vm_words_inherited(&cow_yjit_words, block);
 }

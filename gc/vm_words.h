@@ -80,6 +80,7 @@ struct cow_vm_words_lost {
 struct cow_vm_words {
     uint64_t sign; /* of each region */
     const char *name; /* of each region, in /proc/PID/maps */
+    int sized_streams; /* the blocks of stream i of so many have i + 1 units */
     struct cow_vm_words_region regions[COW_VM_WORDS_REGIONS];
     size_t count; /* regions */
     bool denied; /* the system gave no further region; not asked again */
@@ -185,13 +186,17 @@ cow_vm_words_remember(struct cow_vm_words *words, enum cow_vm_words_stream strea
     words->lost[words->lost_count++] = (struct cow_vm_words_lost){ block, size, stream };
 }
 
-/* Calls +give+ for the memory from +from+ to +to+, in pieces of which each is a free block. */
+/* Calls +give+ for the memory from +from+ to +to+, in pieces of which each is a free block, as large as the
+ * stream can use. */
 static inline void
 cow_vm_words_cut(struct cow_vm_words *words, enum cow_vm_words_stream stream, char *from, const char *to,
                  void (*give)(struct cow_vm_words *, enum cow_vm_words_stream, void *, size_t))
 {
+    const size_t most = (int)stream < words->sized_streams ? ((size_t)stream + 1) * COW_VM_WORDS_UNIT
+                                                           : COW_VM_WORDS_SMALL;
+
     for (size_t size; from < to; from += size) {
-        size = (size_t)(to - from) < COW_VM_WORDS_SMALL ? (size_t)(to - from) : COW_VM_WORDS_SMALL;
+        size = (size_t)(to - from) < most ? (size_t)(to - from) : most;
         give(words, stream, from, size);
     }
 }
@@ -357,7 +362,9 @@ cow_vm_words_inherit(struct cow_vm_words *words)
 
         words->streams[i].own = words->streams[i].next = cow_vm_words_unused(words, i);
         words->streams[i].own_end = words->streams[i].end;
-        cow_vm_words_cut(words, i, next, words->streams[i].own, cow_vm_words_remember);
+        /* To remember each block of a few bytes would take more memory than it is worth. */
+        if (i >= words->sized_streams)
+            cow_vm_words_cut(words, i, next, words->streams[i].own, cow_vm_words_remember);
         for (size_t list = 0; list < COW_VM_WORDS_LISTS; list++) {
             /* Most lists are empty, and stay so. */
             struct cow_vm_words_free **free = &words->free_lists[i][list];

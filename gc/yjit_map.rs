@@ -96,8 +96,8 @@ pub extern "C" fn rb_yjit_memory(_ruby_self: VALUE) -> VALUE {
 
         let cb = CodegenGlobals::get_inline_cb();
         let ocb = CodegenGlobals::get_outlined_cb().unwrap();
-        kinds.push(("inline_code", Sum { count: cb.get_write_pos() / cb.page_size(), bytes: cb.code_size(), inherited_bytes: inherited.inline_code }));
-        kinds.push(("outlined_code", Sum { count: ocb.get_write_pos() / ocb.page_size(), bytes: ocb.code_size(), inherited_bytes: inherited.outlined_code }));
+        kinds.push(("inline_code", Sum { count: 0, bytes: cb.code_size(), inherited_bytes: inherited.inline_code }));
+        kinds.push(("outlined_code", Sum { count: 0, bytes: ocb.code_size(), inherited_bytes: inherited.outlined_code }));
         kinds.push(("mapped_code", Sum {
             count: 0, bytes: cb.mapped_region_size(), inherited_bytes: inherited.mapped_code,
         }));

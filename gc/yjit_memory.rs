@@ -5,7 +5,7 @@
 //! for each few words of them that it writes. Here they stand in regions of their own (vm_words.h), where blocks
 //! of one size, which are mostly of one type, lie side by side, and in which a child has a part of its own.
 //!
-//! Blocks of more than 256 KB, and all where the system gives no region, are malloc's.
+//! Blocks of more than 256 KB, and all where the system gives no region or before YJIT is enabled, are malloc's.
 //!
 //! Who writes this memory after a fork: a child that compiles.
 
@@ -22,9 +22,20 @@ fn region_size(layout: Layout) -> usize {
     (layout.size() + align - 1) / align * align
 }
 
+/// Is YJIT enabled? Others need no region.
+static mut ENABLED: bool = false;
+
+/// Called when YJIT is enabled.
+pub fn init() {
+    unsafe { ENABLED = true; }
+}
+
 /// Asks a region for a block that is 0. Gives null if it is to be malloc's.
 unsafe fn region_alloc(layout: Layout) -> *mut u8 {
-    if layout.align() > MOST_ALIGN { ptr::null_mut() } else { region::rb_gc_yjit_alloc(region_size(layout)) }
+    if !ENABLED || layout.align() > MOST_ALIGN {
+        return ptr::null_mut();
+    }
+    region::rb_gc_yjit_alloc(region_size(layout))
 }
 
 /// What gc/vm_words.c gives. Cargo's tests have no interpreter: there all is malloc's.
@@ -33,6 +44,8 @@ mod region {
     extern "C" {
         pub fn rb_gc_yjit_alloc(size: usize) -> *mut u8;
         pub fn rb_gc_yjit_free(block: *mut u8, size: usize) -> bool;
+        pub fn rb_gc_yjit_has(block: *const u8) -> bool;
+        pub fn rb_gc_yjit_fits(size: usize, new_size: usize) -> bool;
         pub fn rb_gc_yjit_inherited_p(block: *const u8) -> bool;
     }
 }
@@ -42,6 +55,8 @@ mod region {
 mod region {
     pub unsafe fn rb_gc_yjit_alloc(_size: usize) -> *mut u8 { std::ptr::null_mut() }
     pub unsafe fn rb_gc_yjit_free(_block: *mut u8, _size: usize) -> bool { false }
+    pub unsafe fn rb_gc_yjit_has(_block: *const u8) -> bool { false }
+    pub unsafe fn rb_gc_yjit_fits(_size: usize, _new_size: usize) -> bool { false }
     pub unsafe fn rb_gc_yjit_inherited_p(_block: *const u8) -> bool { false }
 }
 
@@ -71,7 +86,14 @@ pub unsafe fn dealloc(block: *mut u8, layout: Layout) {
 
 /// What GlobalAlloc::realloc does.
 pub unsafe fn realloc(block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-    let copy = alloc(Layout::from_size_align_unchecked(size, layout.align()));
+    let new_layout = Layout::from_size_align_unchecked(size, layout.align());
+    if !region::rb_gc_yjit_has(block) {
+        return System.realloc(block, layout, size);
+    }
+    if region::rb_gc_yjit_fits(region_size(layout), region_size(new_layout)) {
+        return block;
+    }
+    let copy = alloc(new_layout);
     if !copy.is_null() {
         ptr::copy_nonoverlapping(block, copy, layout.size().min(size));
         dealloc(block, layout);

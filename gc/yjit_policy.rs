@@ -6,15 +6,16 @@
 //! waits longer than others before it compiles: until the calls that it has seen would have paid for it.
 //!
 //! A method is compiled after CALLS calls. One that is compiled, but has no entry for the interpreter, as compiled
-//! code has called it only, gets that after as many calls as in other processes. A stub of inherited code is compiled when it was hit STUB_HITS times,
-//! and one of its own code when it was hit OWN_STUB_HITS times, unless it only waits for the types of values
-//! (deferred), as those are on the way that the method has just gone. Until then a hit goes on in the interpreter,
-//! or, if the block that it wants is there, in that block, without a link to it. Hits are counted in a table of
-//! the process's own, by the address of the branch: branches that share an entry are compiled a little earlier.
+//! code has called it only, gets that after as many calls as in other processes. A stub of inherited code is
+//! compiled when it is hit for the STUB_HITS-th time, and one of its own code when it is hit for the
+//! OWN_STUB_HITS-th, unless it only waits for the types of values (deferred), as those are on the way that the
+//! method has just gone. Until then a hit goes on in the interpreter, or, if the block that it wants is there, in
+//! that block, without a link to it. Hits are counted in a table of the process's own, by the address of the
+//! branch. Branches that share an entry of it are compiled earlier or later than others.
 //!
 //! The numbers were measured with a Rails application (doc/yjit.md). Processes are left alone that inherit no
-//! application (fewer than LEAST_ISEQS iseqs), for they may be masters to come, or whose user has given a
-//! threshold or RUBY_YJIT_FORK_POLICY=off.
+//! application (fewer than LEAST_ISEQS iseqs), for they may be masters to come; what Process.daemon leaves of a
+//! program, which has no siblings; and those whose user has given a threshold or RUBY_YJIT_FORK_POLICY=off.
 //!
 //! Who writes this memory after a fork: a child, the table of hits.
 
@@ -22,6 +23,7 @@ use crate::fork::inherited;
 use crate::options::*;
 use crate::stats::rb_yjit_live_iseq_count;
 use crate::virtualmem::CodePtr;
+use crate::yjit::yjit_enabled_p;
 use std::os::raw::{c_char, c_uint};
 
 /// After so many calls a method is compiled. To compile one takes 0.7 ms in a Rails application, and a call of it
@@ -42,6 +44,8 @@ pub static mut rb_yjit_entry_threshold: u64 = 0;
 
 /// Does this process wait?
 static mut WAITS: bool = false;
+/// How many iseqs there were at the fork; 0 in a process that was not forked.
+static mut INHERITED_ISEQS: u64 = 0;
 static mut SWITCHED_OFF: bool = false;
 static mut HITS: [u8; 1 << HITS_BITS] = [0; 1 << HITS_BITS];
 
@@ -65,19 +69,13 @@ fn switched_off() -> bool {
 
 /// Called when YJIT is enabled.
 pub fn init() {
-    unsafe {
-        SWITCHED_OFF = switched_off();
-        if rb_gc_fork_depth > 0 {
-            rb_yjit_begin_to_wait();
-        }
-    }
+    unsafe { SWITCHED_OFF = switched_off() };
+    wait_if_an_application_is_inherited();
 }
 
-/// Called in the child of a fork. Makes it wait, unless its user or its size speaks against it.
-#[no_mangle]
-pub extern "C" fn rb_yjit_begin_to_wait() {
+fn wait_if_an_application_is_inherited() {
     unsafe {
-        if SWITCHED_OFF || get_option!(thresholds_given) || rb_yjit_live_iseq_count < LEAST_ISEQS {
+        if SWITCHED_OFF || get_option!(thresholds_given) || INHERITED_ISEQS < LEAST_ISEQS {
             return;
         }
         if !WAITS {
@@ -85,6 +83,32 @@ pub extern "C" fn rb_yjit_begin_to_wait() {
         }
         WAITS = true;
         rb_yjit_call_threshold = CALLS;
+    }
+}
+
+/// Called in the child of a fork. Makes it wait, unless its user or its size speaks against it. A child without
+/// YJIT may enable it later.
+#[no_mangle]
+pub extern "C" fn rb_yjit_begin_to_wait() {
+    unsafe { INHERITED_ISEQS = rb_yjit_live_iseq_count };
+    if yjit_enabled_p() {
+        wait_if_an_application_is_inherited();
+    }
+}
+
+/// Called when Process.daemon has put this process in the place of its parent.
+#[no_mangle]
+pub extern "C" fn rb_yjit_daemonized() {
+    unsafe {
+        if rb_gc_fork_depth > 1 {
+            return; // the parent was a worker
+        }
+        INHERITED_ISEQS = 0;
+        if WAITS {
+            WAITS = false;
+            rb_yjit_call_threshold = rb_yjit_entry_threshold;
+            rb_yjit_entry_threshold = 0;
+        }
     }
 }
 
@@ -102,10 +126,10 @@ pub fn stub_is_cold(address: usize, index: usize, code: CodePtr, deferred: bool)
     // Fibonacci hashing (Knuth, volume 3, 6.4)
     let hash = (address as u64 ^ index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - HITS_BITS);
     let hits = unsafe { &mut HITS[hash as usize] };
-    if *hits >= threshold {
-        *hits = 0;
-        return false;
-    }
     *hits += 1;
-    true
+    if *hits < threshold {
+        return true;
+    }
+    *hits = 0;
+    false
 }

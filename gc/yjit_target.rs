@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-//! yjit_target: where a branch goes, in a word.
+//! yjit_target: where a branch goes, in a word, and how long its code is, in two bytes.
 //!
 //! Job: upstream allocates 16 bytes for each target of a branch, to say whether it is a block or a stub, and
 //! another 24 for a stub. The word here is the block's address, or the stub's with the lowest bit set; 0: none.
+//! The code of a branch has some bytes; but where it goes over the end of a code page it ends in the next page that
+//! is free, which may be anywhere after a code GC. Such lengths stand in a table.
 //!
 //! Who writes this memory after a fork: a child in which an inherited stub is compiled.
 
@@ -10,6 +12,7 @@ use super::{BlockId, BlockRef, IseqIdx};
 use crate::cruby::IseqPtr;
 use crate::virtualmem::CodePtr;
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
@@ -104,5 +107,78 @@ impl TargetCell {
 impl Drop for TargetCell {
     fn drop(&mut self) {
         self.clear();
+    }
+}
+
+/// A length that stands in the table.
+const LONG: u16 = u16::MAX;
+
+/// By the address of the BranchSize.
+static mut LONG_SIZES: Option<HashMap<usize, usize>> = None;
+
+/// The length of a branch's code. It must not be moved once it is set.
+#[derive(Default)]
+pub struct BranchSize(Cell<u16>);
+
+impl BranchSize {
+    fn table() -> &'static mut HashMap<usize, usize> {
+        unsafe { LONG_SIZES.get_or_insert_with(HashMap::new) }
+    }
+
+    fn key(&self) -> usize {
+        self as *const Self as usize
+    }
+
+    pub fn get(&self) -> usize {
+        match self.0.get() {
+            LONG => Self::table()[&self.key()],
+            size => size.into(),
+        }
+    }
+
+    pub fn set(&self, start: CodePtr, end: CodePtr) {
+        let size = usize::try_from(end.as_offset() - start.as_offset()).expect("a branch ends after it begins");
+        self.forget();
+        match u16::try_from(size) {
+            Ok(short) if short != LONG => self.0.set(short),
+            _ => {
+                self.0.set(LONG);
+                Self::table().insert(self.key(), size);
+            }
+        }
+    }
+
+    fn forget(&self) {
+        if self.0.get() == LONG {
+            Self::table().remove(&self.key());
+        }
+    }
+}
+
+impl Drop for BranchSize {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asm::CodeBlock;
+
+    #[test]
+    fn short_and_long_branches() {
+        let start = CodeBlock::new_dummy(64).get_write_ptr();
+        let sizes: Vec<Box<BranchSize>> = (0..4).map(|_| Box::default()).collect();
+        let want = [0, 65_534, 65_535, 10_000_000];
+        for (size, &bytes) in sizes.iter().zip(&want) {
+            size.set(start, start.add_bytes(bytes));
+        }
+        assert_eq!(sizes.iter().map(|size| size.get()).collect::<Vec<_>>(), want);
+        let long = BranchSize::table().len();
+        sizes[2].set(start, start.add_bytes(5));
+        assert_eq!((sizes[2].get(), BranchSize::table().len()), (5, long - 1));
+        drop(sizes);
+        assert_eq!(BranchSize::table().len(), long - 2);
     }
 }

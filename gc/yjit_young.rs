@@ -131,8 +131,10 @@ impl<K: Eq + Hash, V: PartialEq> YoungMap<K, V> {
 
     /// Makes one of both parts.
     pub fn merge(&mut self) {
-        let own = mem::replace(&mut self.own, mem::take(&mut self.inherited));
-        self.own.extend(own);
+        if !self.inherited.is_empty() {
+            let own = mem::replace(&mut self.own, mem::take(&mut self.inherited));
+            self.own.extend(own);
+        }
     }
 }
 
