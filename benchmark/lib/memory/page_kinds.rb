@@ -33,6 +33,7 @@ module CowBench
       @space = space
       @gc_pages = {}
       @metadata = {}
+      @words_regions = {}
       @space.mappings.each { |mapping| find_arenas(mapping) }
       find_gc_pages
       @kinds = @space.mappings.each_with_index.to_h { |mapping, i| [mapping, kind_of(mapping, i)] }
@@ -59,7 +60,8 @@ module CowBench
       return "files" if mapping.file
       return "malloc" if mapping.name == "[heap]"
       return "stacks" if mapping.name == "[stack]"
-      return words(mapping) if words(mapping)
+      words = words(mapping)
+      return words if words
       return named(mapping) unless mapping.unnamed?
       # The JIT's reserve: some of it can be executed, the rest is next to it.
       return "JIT code" if [mapping, below, above].any? do |one|
@@ -72,9 +74,14 @@ module CowBench
       "anonymous other"
     end
 
-    # Which of CowRuby's words are in the mapping; nil: none.
+    # Which of CowRuby's words are in the mapping; nil: none. What a child has added to a region that it inherited
+    # is a mapping of its own, without the sign.
     def words(mapping)
-      WORDS_SIGNS[@space.words(mapping.first, 1)&.first] if mapping.writable?
+      return unless mapping.writable?
+
+      sign, size = @space.words(mapping.first, 2)
+      @words_regions[mapping.first...mapping.first + size] = WORDS_SIGNS[sign] if WORDS_SIGNS.key?(sign)
+      @words_regions.find { |region, _| region.cover?(mapping.first) }&.last
     end
 
     def named(mapping)
