@@ -74,8 +74,8 @@ module CowBench
       "anonymous other"
     end
 
-    # Which of CowRuby's words are in the mapping; nil: none. What a child has added to a region that it inherited
-    # is a mapping of its own, without the sign.
+    # Which of CowRuby's words are in the mapping; nil: none. What a child has added to a region that it
+    # inherited is a mapping of its own, without the sign.
     def words(mapping)
       return unless mapping.writable?
 
