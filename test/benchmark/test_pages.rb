@@ -5,7 +5,7 @@ require_relative "helper"
 BenchmarkTest.load("lib/memory/census")
 BenchmarkTest.load("lib/memory/faults")
 BenchmarkTest.load("lib/memory/lost_pages")
-BenchmarkTest.load("lib/memory/yjit_map")
+BenchmarkTest.load("lib/servers/yjit_map")
 require "json"
 
 class TestPages < Minitest::Test

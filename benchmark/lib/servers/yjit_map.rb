@@ -3,9 +3,9 @@
 
 require "json"
 require_relative "../measure/table"
+require_relative "../memory/lost_pages"
 require_relative "../processes/supervised"
-require_relative "../servers/app"
-require_relative "lost_pages"
+require_relative "app"
 
 module CowBench
   # What YJIT holds in a master and a worker that serve requests of the Rails application, by structure, and
