@@ -106,9 +106,9 @@ class TestMoved < Minitest::Test
   COMPILED = <<~'RUBY'
     source = +""
     tests = Array.new(12) { |n| "a = a.succ if a % #{n + 2} == 0; b << a unless a.odd?" }.join("; ")
-    400.times { |i| source << "def j#{i}(a, b = []) = (#{tests}; b)\n" }
+    900.times { |i| source << "def j#{i}(a, b = []) = (#{tests}; b)\n" }
     eval(source)
-    METHODS = Array.new(400) { |i| method("j#{i}") }
+    METHODS = Array.new(900) { |i| method("j#{i}") }
     2.times { |n| METHODS.each { |m| m.call(n * 1000 + 7) } }
   RUBY
 
@@ -150,7 +150,7 @@ class TestMoved < Minitest::Test
     RUBY
     dirt, metadata = out.split.map(&:to_i)
     p out if ENV["COW_SHOW"]
-    assert_operator metadata, :>, 4000, "KB of YJIT's data"
+    assert_operator metadata, :>, 8000, "KB of YJIT's data"
     assert_operator dirt, :<, metadata / 8, "KB made private, of #{metadata} KB of YJIT's data"
   end
 
