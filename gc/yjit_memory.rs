@@ -114,15 +114,10 @@ impl Sum {
     pub fn add<T>(&mut self, address: *const T, bytes: usize) {
         if bytes > 0 {
             self.count += 1;
-            self.add_bytes(address, bytes);
-        }
-    }
-
-    /// Adds bytes to what was added last.
-    fn add_bytes<T>(&mut self, address: *const T, bytes: usize) {
-        self.bytes += bytes;
-        if inherited(address) {
-            self.inherited_bytes += bytes;
+            self.bytes += bytes;
+            if inherited(address) {
+                self.inherited_bytes += bytes;
+            }
         }
     }
 }

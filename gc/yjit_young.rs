@@ -13,6 +13,12 @@ use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::mem;
 
+/// Makes +own+ what was inherited and, after that, what it was.
+fn merge_parts<C: Default + IntoIterator + Extend<C::Item>>(inherited: &mut C, own: &mut C) {
+    let young = mem::replace(own, mem::take(inherited));
+    own.extend(young);
+}
+
 /// An array to whose end values are added.
 #[derive(Clone)]
 pub struct YoungVec<T> {
@@ -76,8 +82,7 @@ impl<T: Copy> YoungVec<T> {
     /// Makes one of both parts.
     pub fn merge(&mut self) {
         if !self.inherited.is_empty() {
-            let own = mem::replace(&mut self.own, mem::take(&mut self.inherited));
-            self.own.extend(own);
+            merge_parts(&mut self.inherited, &mut self.own);
         }
     }
 }
@@ -132,8 +137,7 @@ impl<K: Eq + Hash, V: PartialEq> YoungMap<K, V> {
     /// Makes one of both parts.
     pub fn merge(&mut self) {
         if !self.inherited.is_empty() {
-            let own = mem::replace(&mut self.own, mem::take(&mut self.inherited));
-            self.own.extend(own);
+            merge_parts(&mut self.inherited, &mut self.own);
         }
     }
 }
