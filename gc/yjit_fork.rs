@@ -9,7 +9,9 @@
 use crate::codegen::CodegenGlobals;
 use crate::invariants::Invariants;
 use crate::stats::yjit_alloc_size;
+use crate::stub;
 use crate::virtualmem::CodePtr;
+use crate::word;
 
 /// What there was at the fork; all 0 in a process that was not forked.
 #[derive(Clone, Copy)]
@@ -37,6 +39,7 @@ pub fn inherited() -> &'static Inherited {
 pub extern "C" fn rb_yjit_postfork_child() {
     CodegenGlobals::inherit();
     Invariants::inherit();
+    stub::inherit();
     let cb = CodegenGlobals::get_inline_cb();
     let inherited = Inherited {
         inline_code: cb.code_size(),
@@ -53,4 +56,5 @@ pub extern "C" fn rb_yjit_postfork_child() {
 pub extern "C" fn rb_yjit_before_seal() {
     CodegenGlobals::merge();
     Invariants::merge();
+    word::merge();
 }

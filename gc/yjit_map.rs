@@ -85,6 +85,7 @@ pub extern "C" fn rb_yjit_memory(_ruby_self: VALUE) -> VALUE {
             ("incoming", map.incoming), ("outgoing", map.outgoing), ("references", map.references),
             ("branches", map.branches), ("stubs", map.stubs),
             ("invariants", Invariants::sum()), ("globals", CodegenGlobals::sum()),
+            ("changed_words", crate::word::sum()),
         ];
         let known: usize = kinds.iter().map(|(_, sum)| sum.bytes).sum();
         let known_inherited: usize = kinds.iter().map(|(_, sum)| sum.inherited_bytes).sum();

@@ -11,6 +11,7 @@
 use super::{BlockId, BlockRef, IseqIdx};
 use crate::cruby::IseqPtr;
 use crate::virtualmem::CodePtr;
+use crate::word::Word;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -68,7 +69,7 @@ const STUB: usize = 1;
 /// The target of a branch, which may be changed. Owns the stub.
 #[derive(Default)]
 pub struct TargetCell {
-    word: Cell<usize>,
+    word: Word,
     owns: PhantomData<BranchStub>,
 }
 
@@ -96,7 +97,8 @@ impl TargetCell {
     }
 
     fn set_word(&self, word: usize) {
-        let old = self.word.replace(word);
+        let old = self.word.get();
+        self.word.set(word);
         if old & STUB != 0 {
             // SAFETY: set_stub has made it of a Box
             drop(unsafe { Box::from_raw((old - STUB) as *mut BranchStub) });
@@ -138,6 +140,9 @@ impl BranchSize {
 
     pub fn set(&self, start: CodePtr, end: CodePtr) {
         let size = usize::try_from(end.as_offset() - start.as_offset()).expect("a branch ends after it begins");
+        if self.0.get() != LONG && size == self.0.get().into() {
+            return; // not even written: the OS would copy the page in a forked child
+        }
         self.forget();
         match u16::try_from(size) {
             Ok(short) if short != LONG => self.0.set(short),

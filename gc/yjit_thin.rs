@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
-//! yjit_thin: the short arrays of a block, in a word each.
+//! yjit_thin: the short arrays of a block and of an iseq, in a word each.
 //!
-//! Job: upstream has 16 bytes in a block for each of its arrays, of which most are empty or have one element.
-//! A word here is 0, or the address of the only branch, or that of an array with the number of its elements in
-//! front.
+//! Job: upstream has 16 or 24 bytes for each of these arrays, of which most are empty or have one element. A word
+//! here is 0, or the address of the only branch, or that of an array with the number of its elements in front.
 //!
-//! Who writes this memory after a fork: a child that links a branch to an inherited block, and one that
-//! invalidates it.
+//! Who writes this memory after a fork: nobody. Where a child changes an inherited array it makes a copy.
 
 use super::BranchRef;
-use crate::memory::Sum;
+use crate::memory::{inherited, Sum};
+use crate::word::Word;
 use std::alloc::{alloc, dealloc, handle_alloc_error, Layout};
-use std::cell::Cell;
 use std::marker::PhantomData;
+use std::ops::{Deref, Range};
 use std::{fmt, mem, ptr, slice};
 
 /// An array of fixed length. Elements need no cleanup and an alignment of at most 8.
@@ -21,23 +20,31 @@ pub struct ThinSlice<T> {
     elements: PhantomData<T>,
 }
 
-impl<T> ThinSlice<T> {
-    fn layout(length: usize) -> Layout {
-        assert!(mem::align_of::<T>() <= mem::align_of::<usize>() && !mem::needs_drop::<T>());
-        Layout::from_size_align(mem::size_of::<usize>() + length * mem::size_of::<T>(), mem::align_of::<usize>())
-            .expect("an array fits into memory")
-    }
+/// Gives the layout of a length and so many elements.
+fn layout<T>(room: usize) -> Layout {
+    assert!(mem::align_of::<T>() <= mem::align_of::<usize>() && !mem::needs_drop::<T>());
+    Layout::from_size_align(mem::size_of::<usize>() + room * mem::size_of::<T>(), mem::align_of::<usize>())
+        .expect("an array fits into memory")
+}
 
+/// Gives room for a length, which is to be written, and so many elements.
+fn allocate<T>(room: usize) -> *mut usize {
+    let layout = layout::<T>(room);
+    // SAFETY: the layout is not empty
+    let head = unsafe { alloc(layout) }.cast::<usize>();
+    if head.is_null() {
+        handle_alloc_error(layout);
+    }
+    head
+}
+
+impl<T> ThinSlice<T> {
     pub fn new(values: Vec<T>) -> Self {
         let mut head = ptr::null_mut();
         if !values.is_empty() {
-            let layout = Self::layout(values.len());
-            // SAFETY: the layout is not empty, and has room for the length and the values
+            head = allocate::<T>(values.len());
+            // SAFETY: there is room for the length and the values
             unsafe {
-                head = alloc(layout).cast::<usize>();
-                if head.is_null() {
-                    handle_alloc_error(layout);
-                }
                 head.write(values.len());
                 ptr::copy_nonoverlapping(values.as_ptr(), head.add(1).cast(), values.len());
             }
@@ -60,7 +67,7 @@ impl<T> ThinSlice<T> {
     /// Adds the bytes of the array to +sum+.
     pub fn add_to(&self, sum: &mut Sum) {
         if !self.head.is_null() {
-            sum.add(self.head, Self::layout(self.as_slice().len()).size());
+            sum.add(self.head, layout::<T>(self.as_slice().len()).size());
         }
     }
 }
@@ -69,7 +76,7 @@ impl<T> Drop for ThinSlice<T> {
     fn drop(&mut self) {
         if !self.head.is_null() {
             // SAFETY: new has made it, with this layout
-            unsafe { dealloc(self.head.cast(), Self::layout(self.head.read())) };
+            unsafe { dealloc(self.head.cast(), layout::<T>(self.head.read())) };
         }
     }
 }
@@ -80,12 +87,118 @@ impl<T: fmt::Debug> fmt::Debug for ThinSlice<T> {
     }
 }
 
+/// The room of a ThinVec is a multiple of so many elements: what is reserved and not used is memory that each forked
+/// process has for itself.
+const GROWTH: usize = 4;
+
+/// An array that can be changed. Elements need no cleanup and an alignment of at most 8.
+pub struct ThinVec<T> {
+    head: Word, // the address of the length, which is followed by the elements; 0: there are none
+    elements: PhantomData<T>,
+}
+
+impl<T> ThinVec<T> {
+    fn room(length: usize) -> usize {
+        (length + GROWTH - 1) / GROWTH * GROWTH
+    }
+}
+
+impl<T> Default for ThinVec<T> {
+    fn default() -> Self {
+        Self { head: Word::default(), elements: PhantomData }
+    }
+}
+
+impl<T: Copy> ThinVec<T> {
+    fn head(&self) -> *mut usize {
+        self.head.get() as *mut usize
+    }
+
+    /// Puts +added+ where the elements of +range+ are.
+    fn splice(&mut self, range: Range<usize>, added: &[T]) {
+        let (old, length) = (self.head(), self.len());
+        let new_length = length - range.len() + added.len();
+        let in_place = length > 0 && Self::room(new_length) == Self::room(length) && !inherited(old);
+        let new = match new_length {
+            _ if in_place => old,
+            0 => ptr::null_mut(),
+            _ => allocate::<T>(Self::room(new_length)),
+        };
+        // SAFETY: both arrays have the room; the end is copied first, as the elements that are added may be where it was
+        unsafe {
+            let place = |head: *mut usize, index| head.add(1).cast::<T>().add(index);
+            if length > range.end {
+                ptr::copy(place(old, range.end), place(new, range.start + added.len()), length - range.end);
+            }
+            if !in_place && range.start > 0 {
+                ptr::copy_nonoverlapping(place(old, 0), place(new, 0), range.start);
+            }
+            if !added.is_empty() {
+                ptr::copy_nonoverlapping(added.as_ptr(), place(new, range.start), added.len());
+            }
+            if new_length > 0 {
+                new.write(new_length);
+            }
+            if !in_place {
+                self.head.set(new as usize);
+                if length > 0 {
+                    dealloc(old.cast(), layout::<T>(Self::room(length)));
+                }
+            }
+        }
+    }
+
+    pub fn insert(&mut self, index: usize, value: T) {
+        self.splice(index..index, &[value]);
+    }
+
+    pub fn push(&mut self, value: T) {
+        self.insert(self.len(), value);
+    }
+
+    /// Removes the elements of +range+.
+    pub fn remove(&mut self, range: Range<usize>) {
+        if !range.is_empty() {
+            self.splice(range, &[]);
+        }
+    }
+
+    /// Adds the bytes of the array to +sum+.
+    pub fn add_to(&self, sum: &mut Sum) {
+        if !self.is_empty() {
+            sum.add(self.head(), layout::<T>(Self::room(self.len())).size());
+        }
+    }
+}
+
+impl<T> Deref for ThinVec<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        let head = self.head.get() as *const usize;
+        if head.is_null() {
+            return &[];
+        }
+        // SAFETY: splice has made it
+        unsafe { slice::from_raw_parts(head.add(1).cast(), head.read()) }
+    }
+}
+
+impl<T> Drop for ThinVec<T> {
+    fn drop(&mut self) {
+        if !self.is_empty() {
+            // SAFETY: splice has made it, with this layout
+            unsafe { dealloc(self.head.get() as *mut u8, layout::<T>(Self::room(self.len()))) };
+        }
+    }
+}
+
 /// The lowest bit of a word that is the address of an array.
 const ARRAY: usize = 1;
 
 /// A list of branches that can be changed. Adding one takes time with its length; most have a few.
 #[derive(Default)]
-pub struct BranchList(Cell<usize>);
+pub struct BranchList(Word);
 
 impl BranchList {
     pub fn new(branches: Vec<BranchRef>) -> Self {
@@ -235,6 +348,27 @@ mod tests {
         list.set(vec![branch(1), branch(2)]);
         assert_eq!(list.take().len(), 2);
         assert_eq!(list.len(), 0);
+    }
+
+    #[test]
+    fn an_array_that_changes() {
+        assert_eq!(mem::size_of::<ThinVec<u64>>(), mem::size_of::<usize>());
+        let (mut array, mut want) = (ThinVec::<u32>::default(), vec![]);
+        for value in 0..50 {
+            array.push(value);
+            want.push(value);
+            array.insert(value as usize / 2, value + 100);
+            want.insert(value as usize / 2, value + 100);
+            assert_eq!(*array, *want);
+        }
+        for range in [3..3, 0..1, 10..20, 88..89, 0..20, 60..68, 0..60] {
+            array.remove(range.clone());
+            want.drain(range);
+            assert_eq!(*array, *want);
+        }
+        assert!(array.is_empty() && array.head().is_null());
+        array.push(7);
+        assert_eq!(*array, [7]);
     }
 
     #[test]

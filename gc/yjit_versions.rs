@@ -3,17 +3,11 @@
 //!
 //! Job: upstream has a list of versions for each instruction of an iseq, 24 bytes each and a block of malloc's
 //! for those that have a version, and a hash table of pages. Few instructions begin a block. Here the versions
-//! stand in one array, sorted by the instruction, and the pages in another. Both grow by little, as an iseq has
-//! few of either: what is reserved and not used is memory that each forked process has for itself.
-//!
-//! Who writes this memory after a fork: a child that compiles further blocks of an inherited iseq.
+//! stand in one array, sorted by the instruction, and the pages in another (yjit_thin.rs).
 
 use crate::core::{BlockRef, IseqIdx};
+use crate::core::thin::ThinVec;
 use crate::memory::Sum;
-use std::mem;
-
-/// So many entries more are reserved when an array is full.
-const GROWTH: usize = 4;
 
 /// A compiled block, and the instruction at which it begins.
 #[derive(Clone, Copy)]
@@ -24,7 +18,7 @@ pub struct Version {
 
 /// The versions of all blocks of an iseq.
 #[derive(Default)]
-pub struct Versions(Vec<Version>);
+pub struct Versions(ThinVec<Version>);
 
 impl Versions {
     /// Gives where the versions of the block at +index+ stand.
@@ -45,16 +39,13 @@ impl Versions {
     }
 
     /// Gives all blocks, and forgets them.
-    pub fn into_iter(self) -> impl Iterator<Item = BlockRef> {
-        self.0.into_iter().map(|version| version.block)
+    pub fn take_all(&mut self) -> Vec<BlockRef> {
+        self.take_range(0..self.0.len())
     }
 
     /// Adds a version of the block at +index+. Gives whether it is the first.
     pub fn add(&mut self, index: IseqIdx, block: BlockRef) -> bool {
         let range = self.range(index);
-        if self.0.len() == self.0.capacity() {
-            self.0.reserve_exact(GROWTH);
-        }
         self.0.insert(range.end, Version { index, block });
         range.is_empty()
     }
@@ -63,42 +54,43 @@ impl Versions {
     pub fn remove(&mut self, index: IseqIdx, block: BlockRef) {
         let range = self.range(index);
         if let Some(place) = self.0[range.clone()].iter().position(|version| version.block == block) {
-            self.0.remove(range.start + place);
+            self.0.remove(range.start + place..range.start + place + 1);
         }
     }
 
     /// Adds the bytes of the array to +sum+.
     pub fn add_to(&self, sum: &mut Sum) {
-        sum.add(self.0.as_ptr(), self.0.capacity() * mem::size_of::<Version>());
+        self.0.add_to(sum);
     }
 
     /// Removes all versions of the block at +index+, and gives them.
     pub fn take(&mut self, index: IseqIdx) -> Vec<BlockRef> {
-        let range = self.range(index);
-        self.0.drain(range).map(|version| version.block).collect()
+        self.take_range(self.range(index))
+    }
+
+    fn take_range(&mut self, range: std::ops::Range<usize>) -> Vec<BlockRef> {
+        let blocks = self.0[range.clone()].iter().map(|version| version.block).collect();
+        self.0.remove(range);
+        blocks
     }
 }
 
 /// The indices of code pages, each once.
 #[derive(Default)]
-pub struct Pages(Vec<u32>);
+pub struct Pages(ThinVec<u32>);
 
 impl Pages {
     /// Adds a page, if it is not there.
     pub fn insert(&mut self, page: usize) {
         let page = u32::try_from(page).expect("a code page has an index of 32 bits");
-        if self.0.contains(&page) {
-            return;
+        if !self.0.contains(&page) {
+            self.0.push(page);
         }
-        if self.0.len() == self.0.capacity() {
-            self.0.reserve_exact(GROWTH);
-        }
-        self.0.push(page);
     }
 
     /// Adds the bytes of the array to +sum+.
     pub fn add_to(&self, sum: &mut Sum) {
-        sum.add(self.0.as_ptr(), self.0.capacity() * mem::size_of::<u32>());
+        self.0.add_to(sum);
     }
 
     /// Gives all pages.
@@ -134,7 +126,8 @@ mod tests {
         assert_eq!(versions.take(7), [block(1), block(5)]);
         assert_eq!(at(&versions, 7), []);
         assert!(versions.add(7, block(6)));
-        assert_eq!(versions.into_iter().collect::<Vec<_>>(), [block(2), block(6), block(4)]);
+        assert_eq!(versions.take_all(), [block(2), block(6), block(4)]);
+        assert_eq!(versions.iter().count(), 0);
     }
 
     #[test]
