@@ -50,13 +50,13 @@ cow_yjit_stream(size_t size)
     return units < COW_VM_WORDS_YJIT_LARGE ? (enum cow_vm_words_stream)units : COW_VM_WORDS_YJIT_LARGE;
 }
 
-/* Gives +size+ bytes that are 0 for YJIT, aligned to 8, or to 16 if +size+ is a multiple of it; NULL if there
+/* Gives +size+ bytes for YJIT, whatever is in them, aligned to 8, or to 16 if +size+ is a multiple of it; NULL if there
  * is no region or if the block is too large: then it is to be malloc's. */
 void *
 rb_gc_yjit_alloc(size_t size)
 {
     unsigned int level = rb_gc_vm_lock();
-    void *block = cow_vm_words_alloc(&cow_yjit_words, cow_yjit_stream(size), size);
+    void *block = cow_vm_words_take(&cow_yjit_words, cow_yjit_stream(size), size, false);
 
     rb_gc_vm_unlock(level);
     return block;

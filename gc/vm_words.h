@@ -21,9 +21,9 @@
  * Where the system gives no region, no memory for one, or where the regions are full, cow_vm_words_alloc
  * gives NULL, and the caller asks malloc; cow_vm_words_has tells the blocks of the two apart.
  *
- * Entry points: cow_vm_words_alloc, cow_vm_words_free, cow_vm_words_has, cow_vm_words_inherited;
- * cow_vm_words_seal and cow_vm_words_prefork in a parent, cow_vm_words_inherit in a child;
- * cow_vm_words_verify.
+ * Entry points: cow_vm_words_alloc, cow_vm_words_take, cow_vm_words_free, cow_vm_words_has,
+ * cow_vm_words_inherited; cow_vm_words_seal and cow_vm_words_prefork in a parent, cow_vm_words_inherit in a
+ * child; cow_vm_words_verify.
  *
  * Who writes this memory after a fork: a child writes the blocks of the iseqs that it runs and of the mutexes
  * that it locks, and extents of its own for those that it makes.
@@ -274,9 +274,10 @@ cow_vm_words_extend(struct cow_vm_words *words, enum cow_vm_words_stream stream,
     return true;
 }
 
-/* Gives +size+ bytes that are 0; NULL if there is no memory, or if the block is too large. */
+/* Gives +size+ bytes, which are 0 if +zeroed+, else whatever is in them; NULL if there is no memory, or if the
+ * block is too large. */
 static inline void *
-cow_vm_words_alloc(struct cow_vm_words *words, enum cow_vm_words_stream stream, size_t size)
+cow_vm_words_take(struct cow_vm_words *words, enum cow_vm_words_stream stream, size_t size, bool zeroed)
 {
     if (size > COW_VM_WORDS_LARGEST) return NULL;
     struct cow_vm_words_free **list = &words->free_lists[stream][cow_vm_words_list(&size)], *block = *list;
@@ -285,7 +286,7 @@ cow_vm_words_alloc(struct cow_vm_words *words, enum cow_vm_words_stream stream, 
         cow_unpoison(block, size);
         *list = block->next;
         words->free -= size;
-        memset(block, 0, size);
+        if (zeroed) memset(block, 0, size); /* what was never used is 0 */
     }
     else {
         if ((size_t)(words->streams[stream].end - words->streams[stream].next) < size &&
@@ -297,6 +298,13 @@ cow_vm_words_alloc(struct cow_vm_words *words, enum cow_vm_words_stream stream, 
     }
     words->live += size;
     return block;
+}
+
+/* Gives +size+ bytes that are 0, or NULL. */
+static inline void *
+cow_vm_words_alloc(struct cow_vm_words *words, enum cow_vm_words_stream stream, size_t size)
+{
+    return cow_vm_words_take(words, stream, size, true);
 }
 
 /* Frees a block of +size+ bytes that cow_vm_words_alloc gave for the same stream. */

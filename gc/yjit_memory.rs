@@ -30,7 +30,7 @@ pub fn init() {
     unsafe { ENABLED = true; }
 }
 
-/// Asks a region for a block that is 0. Gives null if it is to be malloc's.
+/// Asks a region for a block. Gives null if it is to be malloc's.
 unsafe fn region_alloc(layout: Layout) -> *mut u8 {
     if !ENABLED || layout.align() > MOST_ALIGN {
         return ptr::null_mut();
@@ -74,7 +74,11 @@ pub unsafe fn alloc(layout: Layout) -> *mut u8 {
 /// What GlobalAlloc::alloc_zeroed does.
 pub unsafe fn alloc_zeroed(layout: Layout) -> *mut u8 {
     let block = region_alloc(layout);
-    if block.is_null() { System.alloc_zeroed(layout) } else { block }
+    if block.is_null() {
+        return System.alloc_zeroed(layout);
+    }
+    ptr::write_bytes(block, 0, layout.size());
+    block
 }
 
 /// What GlobalAlloc::dealloc does.

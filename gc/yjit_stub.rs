@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
-//! yjit_stub: the code of branch stubs, which is as short as can be, and used again.
+//! yjit_stub: the code of branch stubs and of side exits, as short as can be, and stubs used again.
 //!
 //! Job: a stub says which branch it belongs to and which of the two targets it is, and goes on to code that is the
 //! same for all (the trampoline). Upstream saves registers in each stub, and has two arguments: twice as many
 //! bytes. Here the trampoline saves them, and a word says both.
+//!
+//! A side exit says likewise which instruction the interpreter goes on with, and sets the stack pointer; the rest is
+//! the same for all.
 //!
 //! When the block that a stub waited for is compiled, the branch goes there, and nobody comes to the stub any more.
 //! On x86-64 the stub of another branch then takes its place: only the word differs. Not used again are stubs to
@@ -12,10 +15,10 @@
 //! Who writes this memory after a fork: a child the stubs that it has made; it leaves inherited ones as they are.
 
 use crate::asm::{CodeBlock, OutlinedCb};
-use crate::backend::ir::{Opnd, Reg};
+use crate::backend::ir::{Assembler, Opnd, Reg, CFP, EC, SP};
 use crate::codegen::CodegenGlobals;
 use crate::core::{get_or_create_iseq_payload, Context};
-use crate::cruby::IseqPtr;
+use crate::cruby::{IseqPtr, Qundef, RUBY_OFFSET_CFP_PC, RUBY_OFFSET_CFP_SP, SIZEOF_VALUE, VALUE};
 use crate::virtualmem::CodePtr;
 use std::os::raw::c_void;
 
@@ -43,6 +46,31 @@ pub fn word(branch: usize, target: u32) -> usize {
 /// Gives the branch and the number of its target.
 pub fn branch_and_target(word: usize) -> (*const c_void, u32) {
     ((word & !1) as *const c_void, (word & 1) as u32)
+}
+
+/// Generates the end of a side exit. Values of the stack are in memory.
+pub fn gen_exit(exit_pc: *mut VALUE, asm: &mut Assembler) {
+    let offset = asm.ctx.get_sp_offset() as isize * SIZEOF_VALUE as isize;
+    let bytes = Opnd::UImm(offset.unsigned_abs() as u64);
+    if offset != 0 {
+        let sp = if offset > 0 { asm.add(SP, bytes) } else { asm.sub(SP, bytes) };
+        asm.mov(SP, sp);
+    }
+    asm.mov(WORD_OPND, Opnd::const_ptr(exit_pc as *const u8));
+    asm.jmp(CodegenGlobals::get_exit_trampoline().as_side_exit());
+}
+
+/// Generates what all side exits end with.
+pub fn gen_exit_trampoline(ocb: &mut OutlinedCb) -> Option<CodePtr> {
+    let mut asm = Assembler::new_without_iseq();
+    asm.mov(Opnd::mem(64, CFP, RUBY_OFFSET_CFP_SP), SP);
+    asm.mov(Opnd::mem(64, CFP, RUBY_OFFSET_CFP_PC), WORD_OPND);
+    asm.cpop_into(SP);
+    asm.cpop_into(EC);
+    asm.cpop_into(CFP);
+    asm.frame_teardown();
+    asm.cret(Qundef.into());
+    asm.compile(ocb.unwrap(), None).map(|(code_ptr, _)| code_ptr)
 }
 
 /// The stubs to which nobody comes any more.

@@ -9,33 +9,39 @@ use crate::core::{BlockRef, IseqIdx};
 use crate::core::thin::ThinVec;
 use crate::memory::Sum;
 
-/// A compiled block, and the instruction at which it begins.
-#[derive(Clone, Copy)]
-pub struct Version {
-    index: IseqIdx,
-    block: BlockRef,
+/// Gives the instruction at which a block begins.
+#[cfg(not(test))]
+fn index_of(block: BlockRef) -> IseqIdx {
+    // SAFETY: the blocks of an iseq that is not freed are initialized
+    unsafe { block.as_ref() }.get_blockid().idx
+}
+
+/// Tests have addresses without a block.
+#[cfg(test)]
+fn index_of(block: BlockRef) -> IseqIdx {
+    (block.as_ptr() as usize / 1024) as IseqIdx
 }
 
 /// The versions of all blocks of an iseq.
 #[derive(Default)]
-pub struct Versions(ThinVec<Version>);
+pub struct Versions(ThinVec<BlockRef>);
 
 impl Versions {
     /// Gives where the versions of the block at +index+ stand.
     fn range(&self, index: IseqIdx) -> std::ops::Range<usize> {
-        let start = self.0.partition_point(|version| version.index < index);
-        let count = self.0[start..].iter().take_while(|version| version.index == index).count();
+        let start = self.0.partition_point(|&block| index_of(block) < index);
+        let count = self.0[start..].iter().take_while(|&&block| index_of(block) == index).count();
         start..start + count
     }
 
     /// Gives the versions of the block at +index+, the oldest first.
     pub fn at(&self, index: IseqIdx) -> impl Iterator<Item = BlockRef> + '_ {
-        self.0[self.range(index)].iter().map(|version| version.block)
+        self.0[self.range(index)].iter().copied()
     }
 
     /// Gives all blocks.
     pub fn iter(&self) -> impl Iterator<Item = BlockRef> + '_ {
-        self.0.iter().map(|version| version.block)
+        self.0.iter().copied()
     }
 
     /// Gives all blocks, and forgets them.
@@ -46,14 +52,14 @@ impl Versions {
     /// Adds a version of the block at +index+. Gives whether it is the first.
     pub fn add(&mut self, index: IseqIdx, block: BlockRef) -> bool {
         let range = self.range(index);
-        self.0.insert(range.end, Version { index, block });
+        self.0.insert(range.end, block);
         range.is_empty()
     }
 
     /// Removes a version of the block at +index+, if it is there.
     pub fn remove(&mut self, index: IseqIdx, block: BlockRef) {
         let range = self.range(index);
-        if let Some(place) = self.0[range.clone()].iter().position(|version| version.block == block) {
+        if let Some(place) = self.0[range.clone()].iter().position(|&version| version == block) {
             self.0.remove(range.start + place..range.start + place + 1);
         }
     }
@@ -69,7 +75,7 @@ impl Versions {
     }
 
     fn take_range(&mut self, range: std::ops::Range<usize>) -> Vec<BlockRef> {
-        let blocks = self.0[range.clone()].iter().map(|version| version.block).collect();
+        let blocks = self.0[range.clone()].to_vec();
         self.0.remove(range);
         blocks
     }
@@ -103,30 +109,30 @@ impl Pages {
 mod tests {
     use super::*;
 
-    fn block(number: usize) -> BlockRef {
-        BlockRef::new((number * 64) as *mut _).unwrap()
+    fn block(index: usize, number: usize) -> BlockRef {
+        BlockRef::new((index * 1024 + number * 64) as *mut _).unwrap()
     }
 
     #[test]
     fn versions_of_an_instruction_are_in_order_of_their_age() {
         let mut versions = Versions::default();
-        assert!(versions.add(7, block(1)));
-        assert!(versions.add(2, block(2)));
-        assert!(!versions.add(7, block(3)));
-        assert!(versions.add(9, block(4)));
-        assert!(!versions.add(7, block(5)));
+        assert!(versions.add(7, block(7, 9)));
+        assert!(versions.add(2, block(2, 2)));
+        assert!(!versions.add(7, block(7, 3)));
+        assert!(versions.add(9, block(9, 4)));
+        assert!(!versions.add(7, block(7, 5)));
         let at = |versions: &Versions, index| versions.at(index).collect::<Vec<_>>();
-        assert_eq!(at(&versions, 7), [block(1), block(3), block(5)]);
+        assert_eq!(at(&versions, 7), [block(7, 9), block(7, 3), block(7, 5)]);
         assert_eq!(at(&versions, 3), []);
         assert_eq!(versions.iter().count(), 5);
 
-        versions.remove(7, block(3));
-        versions.remove(7, block(2)); // it is elsewhere
-        assert_eq!(at(&versions, 7), [block(1), block(5)]);
-        assert_eq!(versions.take(7), [block(1), block(5)]);
+        versions.remove(7, block(7, 3));
+        versions.remove(7, block(2, 2)); // it is elsewhere
+        assert_eq!(at(&versions, 7), [block(7, 9), block(7, 5)]);
+        assert_eq!(versions.take(7), [block(7, 9), block(7, 5)]);
         assert_eq!(at(&versions, 7), []);
-        assert!(versions.add(7, block(6)));
-        assert_eq!(versions.take_all(), [block(2), block(6), block(4)]);
+        assert!(versions.add(7, block(7, 6)));
+        assert_eq!(versions.take_all(), [block(2, 2), block(7, 6), block(9, 4)]);
         assert_eq!(versions.iter().count(), 0);
     }
 
