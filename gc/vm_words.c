@@ -56,7 +56,8 @@ void *
 rb_gc_yjit_alloc(size_t size)
 {
     unsigned int level = rb_gc_vm_lock();
-    void *block = cow_vm_words_take(&cow_yjit_words, cow_yjit_stream(size), size, false);
+    const enum cow_vm_words_stream stream = cow_yjit_stream(size);
+    void *block = cow_vm_words_take(&cow_yjit_words, stream, size, false);
 
     rb_gc_vm_unlock(level);
     return block;

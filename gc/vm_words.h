@@ -277,7 +277,8 @@ cow_vm_words_extend(struct cow_vm_words *words, enum cow_vm_words_stream stream,
 /* Gives +size+ bytes, which are 0 if +zeroed+, else whatever is in them; NULL if there is no memory, or if the
  * block is too large. */
 static inline void *
-cow_vm_words_take(struct cow_vm_words *words, enum cow_vm_words_stream stream, size_t size, bool zeroed)
+cow_vm_words_take(struct cow_vm_words *words, enum cow_vm_words_stream stream, size_t size,
+                  bool zeroed)
 {
     if (size > COW_VM_WORDS_LARGEST) return NULL;
     struct cow_vm_words_free **list = &words->free_lists[stream][cow_vm_words_list(&size)], *block = *list;
