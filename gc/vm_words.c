@@ -50,8 +50,8 @@ cow_yjit_stream(size_t size)
     return units < COW_VM_WORDS_YJIT_LARGE ? (enum cow_vm_words_stream)units : COW_VM_WORDS_YJIT_LARGE;
 }
 
-/* Gives +size+ bytes for YJIT, whatever is in them, aligned to 8, or to 16 if +size+ is a multiple of it; NULL if there
- * is no region or if the block is too large: then it is to be malloc's. */
+/* Gives +size+ bytes for YJIT, whatever is in them, aligned to 8, to 16 if +size+ is a multiple of it; NULL
+ * if there is no region or if the block is too large: then it is to be malloc's. */
 void *
 rb_gc_yjit_alloc(size_t size)
 {

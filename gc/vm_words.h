@@ -274,7 +274,7 @@ cow_vm_words_extend(struct cow_vm_words *words, enum cow_vm_words_stream stream,
     return true;
 }
 
-/* Gives +size+ bytes, which are 0 if +zeroed+, else whatever is in them; NULL if there is no memory, or if the
+/* Gives +size+ bytes, which are 0 if +zeroed+, else whatever is in them; NULL if there is no memory or if the
  * block is too large. */
 static inline void *
 cow_vm_words_take(struct cow_vm_words *words, enum cow_vm_words_stream stream, size_t size,
