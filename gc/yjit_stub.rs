@@ -9,17 +9,19 @@
 //! the same for all.
 //!
 //! When the block that a stub waited for is compiled, the branch goes there, and nobody comes to the stub any more.
-//! On x86-64 the stub of another branch then takes its place: only the word differs. Not used again are stubs to
-//! which a frame may return (JITReturn), those that save values of the stack, and those that lie on two code pages.
+//! On x86-64 the stub of another branch that saves the same values then takes its place: only the word differs. Not
+//! used again are stubs to which a frame may return (JITReturn) and those that lie on two code pages.
 //!
 //! Who writes this memory after a fork: a child the stubs that it has made; it leaves inherited ones as they are.
 
 use crate::asm::{CodeBlock, OutlinedCb};
 use crate::backend::ir::{Assembler, Opnd, Reg, CFP, EC, SP};
 use crate::codegen::CodegenGlobals;
-use crate::core::{get_or_create_iseq_payload, Context};
-use crate::cruby::{IseqPtr, Qundef, RUBY_OFFSET_CFP_PC, RUBY_OFFSET_CFP_SP, SIZEOF_VALUE, VALUE};
+use crate::core::{get_or_create_iseq_payload, Context, RegMapping};
+use crate::cruby::{get_iseq_body_local_table_size, IseqPtr, Qundef, RUBY_OFFSET_CFP_PC, RUBY_OFFSET_CFP_SP};
+use crate::cruby::{SIZEOF_VALUE, VALUE};
 use crate::virtualmem::CodePtr;
+use std::collections::HashMap;
 use std::os::raw::c_void;
 
 /// The register in which the word comes to the trampoline. Neither values of the stack nor arguments lie in it.
@@ -30,12 +32,14 @@ const REGISTER: Reg = crate::asm::arm64::X17_REG;
 
 pub const WORD_OPND: Opnd = Opnd::Reg(REGISTER);
 
-/// movabs $word, %r11; jmp trampoline
-const SIZE: usize = 15;
+/// What stands behind the values that a stub saves: movabs $word, %r11; jmp trampoline
+const END_SIZE: usize = 15;
 const MOVABS_R11: [u8; WORD_AT] = [0x49, 0xbb];
 const WORD_AT: usize = 2;
 const JMP: u8 = 0xe9;
 const JMP_AT: usize = 10;
+/// A stub that saves more is not used again.
+const MOST_SAVED: usize = 48;
 
 /// Gives the word for a target of a branch.
 pub fn word(branch: usize, target: u32) -> usize {
@@ -73,61 +77,85 @@ pub fn gen_exit_trampoline(ocb: &mut OutlinedCb) -> Option<CodePtr> {
     asm.compile(ocb.unwrap(), None).map(|(code_ptr, _)| code_ptr)
 }
 
-/// The stubs to which nobody comes any more.
-static mut FREE: Vec<CodePtr> = Vec::new();
+/// What the code of a stub depends on beside the word: which values it saves, and where.
+#[derive(PartialEq, Eq, Hash)]
+struct Shape(RegMapping, u8, i8, u32);
+
+/// A stub to which nobody comes any more, and how many bytes of it save values.
+#[derive(Clone, Copy)]
+struct FreeStub(CodePtr, u8);
+
+static mut FREE: Option<HashMap<Shape, Vec<FreeStub>>> = None;
 /// Outlined code below is inherited. After a code GC new code may be there, too.
 static mut INHERITED_END: Option<CodePtr> = None;
 
-/// Is the stub no more than a word and a jump to the trampoline?
-fn is_plain(address: CodePtr, cb: &CodeBlock) -> bool {
-    let trampoline = CodegenGlobals::get_branch_stub_hit_trampoline();
-    let distance = trampoline.as_offset() - address.as_offset() - SIZE as i64;
-    let offset = address.as_offset() as usize;
-    if !cfg!(target_arch = "x86_64") || offset / cb.page_size() != (offset + SIZE - 1) / cb.page_size() {
-        return false;
-    }
-    // SAFETY: it lies in one page, which is mapped
-    let bytes = unsafe { std::slice::from_raw_parts(address.raw_ptr(cb), SIZE) };
-    bytes[..WORD_AT] == MOVABS_R11 && bytes[JMP_AT] == JMP && bytes[JMP_AT + 1..] == (distance as i32).to_le_bytes()
+/// Gives the shape of a stub for +iseq+; none if it is one to which a frame returns.
+fn shape(ctx: &Context, iseq: IseqPtr) -> Option<Shape> {
+    let locals = unsafe { get_iseq_body_local_table_size(iseq) };
+    (!ctx.is_return_landing()).then(|| {
+        Shape(ctx.get_reg_mapping(), ctx.get_stack_size(), ctx.get_sp_offset(), locals)
+    })
 }
 
-/// Notes that the stub is not needed any more, as its branch leads to a block now.
-pub fn free(stub: CodePtr, ocb: &mut OutlinedCb) {
-    let ocb = ocb.unwrap();
-    let is_own = unsafe { INHERITED_END }.map_or(true, |end| stub >= end);
-    if is_own && is_plain(stub, ocb) {
-        unsafe { FREE.push(stub) };
+/// Gives how many bytes a stub has in front of its end; none if that is not found in the same code page.
+fn saved_size(stub: CodePtr, word: usize, cb: &CodeBlock) -> Option<usize> {
+    let trampoline = CodegenGlobals::get_branch_stub_hit_trampoline().as_offset();
+    let (start, offset) = (stub.as_offset(), stub.as_offset() as usize);
+    let room = cb.page_size() - offset % cb.page_size();
+    // SAFETY: the page is mapped
+    let bytes = unsafe { std::slice::from_raw_parts(stub.raw_ptr(cb), room.min(MOST_SAVED + END_SIZE)) };
+    bytes.windows(END_SIZE).enumerate().find_map(|(saved, end)| {
+        let distance = (trampoline - start - (saved + END_SIZE) as i64) as i32;
+        (end[..WORD_AT] == MOVABS_R11 && end[WORD_AT..JMP_AT] == word.to_le_bytes() &&
+            end[JMP_AT] == JMP && end[JMP_AT + 1..] == distance.to_le_bytes()).then(|| saved)
+    })
+}
+
+/// Notes that the stub of a target of a branch is not needed any more, as the branch leads to a block now.
+pub fn free(stub: CodePtr, ctx: &Context, iseq: IseqPtr, ocb: &mut OutlinedCb, branch: usize, target: u32) {
+    if !cfg!(target_arch = "x86_64") || unsafe { INHERITED_END }.map_or(false, |end| stub < end) {
+        return;
+    }
+    if let (Some(shape), Some(saved)) = (shape(ctx, iseq), saved_size(stub, word(branch, target), ocb.unwrap())) {
+        let free = unsafe { FREE.get_or_insert_with(HashMap::new) };
+        free.entry(shape).or_insert_with(Vec::new).push(FreeStub(stub, saved as u8));
     }
 }
 
 /// Gives a stub for a target of a branch in the code of +iseq+, in the place of one that is not needed any more.
 pub fn reuse(ctx: u32, iseq: IseqPtr, ocb: &mut OutlinedCb, branch: usize, target: u32) -> Option<CodePtr> {
-    if unsafe { FREE.is_empty() } {
-        return None;
-    }
-    let ctx = Context::decode(ctx);
-    if ctx.is_return_landing() || ctx.get_reg_mapping() != Default::default() {
-        return None;
-    }
+    let free = unsafe { FREE.as_mut() }?;
+    let FreeStub(stub, saved) = free.get_mut(&shape(&Context::decode(ctx), iseq)?)?.pop()?;
     let ocb = ocb.unwrap();
-    let address = unsafe { FREE.pop() }?;
     for (index, byte) in word(branch, target).to_le_bytes().iter().enumerate() {
-        ocb.write_mem(address.add_bytes(WORD_AT + index), *byte).ok()?;
+        ocb.write_mem(stub.add_bytes(usize::from(saved) + WORD_AT + index), *byte).ok()?;
     }
     let payload = get_or_create_iseq_payload(iseq);
-    for page in ocb.addrs_to_pages(address, address.add_bytes(SIZE)) {
+    for page in ocb.addrs_to_pages(stub, stub.add_bytes(usize::from(saved) + END_SIZE)) {
         payload.pages.insert(page);
     }
-    Some(address)
+    Some(stub)
 }
 
 /// Forgets the stubs that could be used again. Called before a code GC.
 pub fn forget() {
-    unsafe { FREE = Vec::new() };
+    unsafe { FREE = None };
 }
 
 /// Called in the child of a fork.
 pub fn inherit() {
     forget();
     unsafe { INHERITED_END = Some(CodegenGlobals::get_outlined_cb().unwrap().get_write_ptr()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_says_branch_and_target() {
+        for target in [0, 1] {
+            assert_eq!(branch_and_target(word(0x7fff_1234_5670, target)), (0x7fff_1234_5670 as *const c_void, target));
+        }
+    }
 }

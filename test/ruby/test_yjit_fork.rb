@@ -93,10 +93,10 @@ class TestYJITFork < Minitest::Test
       in_child do
         call = fresh("young")
         iseqs_before = iseqs
-        990.times(&call)
-        same(iseqs_before, iseqs, "compiled iseqs after 990 calls")
+        1_990.times(&call)
+        same(iseqs_before, iseqs, "compiled iseqs after 1,990 calls")
         20.times(&call)
-        same(true, iseqs > iseqs_before, "more compiled iseqs after 1,010 calls")
+        same(true, iseqs > iseqs_before, "more compiled iseqs after 2,010 calls")
       end
       call = fresh("of_the_parent")
       before = iseqs
@@ -364,6 +364,129 @@ class TestYJITFork < Minitest::Test
       end
       check(0, "in the parent")
     RUBY
+  end
+
+  # A child that compiles what inherited branches lead to changes inherited words in a table of its own, until
+  # it seals its heap.
+  def test_links_to_inherited_blocks
+    run_yjit(IN_CHILD + <<~'RUBY', "--yjit-call-threshold=2")
+      KEPT = Array.new(80_000) { |i| "kept #{i}" } # a heap that is big enough to be sealed
+      def part(x) = x + 1
+      COUNT = 600
+      eval((0...COUNT).map { |i| <<~CODE }.join)
+        def ways#{i}(x)
+          if x < 0
+            part(-x) * #{i}
+          elsif x > 10
+            [part(x), #{i}].sum
+          else
+            part(x) + #{i}
+          end
+        end
+      CODE
+      def want(i, x, more) = x < 0 ? (-x + more) * i : x + more + i
+      def check(values, more, what)
+        COUNT.times do |i|
+          values.each do |x|
+            found = send(:"ways#{i}", x)
+            found == want(i, x, more) or
+              raise "#{what}: ways#{i}(#{x}): expected #{want(i, x, more)}, found #{found}"
+          end
+        end
+      end
+      def changed = RubyVM::YJIT.memory[:changed_words][:count] || 0
+      def redefine(more, what)
+        eval "def part(x) = x + #{more}"
+        2.times { check([-3, 20, 5], more, what) }
+      end
+
+      3.times { check([5], 1, "in the parent") }
+      changed == 0 or raise "a parent has changed #{changed} words of its own"
+      in_child do
+        2.times { check([20], 1, "a way that the parent never took") }
+        changed > COUNT or raise "changed words: expected more than #{COUNT}, found #{changed}"
+        in_child do
+          2.times { check([-3, 20, 5], 1, "in a child of the child") }
+          redefine(2, "in a child of the child, with another method")
+          GC.verify_internal_consistency
+        end
+        GC.compact if GC.respond_to?(:compact)
+        check([20, 5], 1, "after a compaction")
+        Process.warmup
+        changed == 0 or raise "#{changed} changed words were not written"
+        2.times { check([-3, 20, 5], 1, "after a seal") }
+        in_child do
+          redefine(3, "after a seal, in a child of the child")
+          RubyVM::YJIT.code_gc
+          2.times { check([-3, 20, 5], 3, "after code GC") }
+        end
+        redefine(4, "after a seal")
+        GC.verify_internal_consistency
+      end
+      in_child { redefine(5, "at once") }
+      in_child do
+        check([-3], 1, "first")
+        TracePoint.new(:call) { }.enable { check([-3, 20, 5], 1, "traced") }
+        redefine(6, "after tracing")
+        GC.stress = true
+        ways1(-3) == 9 && ways2(20) == 28 or raise "under stress"
+      end
+      check([-3, 20, 5], 1, "in the parent, at the end")
+    RUBY
+  end
+
+  # A jump that is written anew over the end of a code page, when the block behind it is invalidated, is not
+  # taken for one that was written over the outlined code of that page. Where blocks lie is different in each
+  # child; three of them aborted.
+  def test_invalidation_at_the_end_of_a_code_page
+    run_yjit(IN_CHILD + <<~'RUBY', "--yjit-call-threshold=2")
+      def part(x) = x + 1
+      eval((0...150).map { |i| <<~CODE }.join)
+        def ways#{i}(x)
+          if x < 0
+            part(-x) * #{i}
+          elsif x > 10
+            [part(x), #{i}].sum
+          else
+            part(x) + #{i}
+          end
+        end
+      CODE
+      def check(*values) = 150.times { |i| values.each { |x| send(:"ways#{i}", x) } }
+      21.times do |count|
+        in_child do
+          eval((0...count).map { |i| "def before#{i}(x) = x + 1\n" }.join)
+          2.times { count.times { |i| send(:"before#{i}", 1) } }
+          3.times { check(5) }
+          2.times { check(20) }
+          2.times { check(-3, 20, 5) }
+          eval "def part(x) = x + 2"
+          2.times { check(-3, 20, 5) }
+          ways7(-3) == 35 && ways7(20) == 29 && ways7(5) == 14 or raise "after an invalidation"
+        end
+      end
+    RUBY
+  end
+
+  # A stub that has done its work makes room for another.
+  def test_stubs_are_used_again
+    skip "not on this machine" unless RUBY_PLATFORM.start_with?("x86_64")
+    out = run_yjit(<<~'RUBY', "--yjit-call-threshold=1")
+      # Gives the bytes of outlined code that all methods need.
+      def run(from, flag)
+        before = RubyVM::YJIT.runtime_stats(:outlined_code_size)
+        (from...from + 1_000).each do |i|
+          eval("def m#{i}(x) = x ? #{i} : -#{i}") if flag
+          send(:"m#{i}", flag) == (flag ? i : -i) or raise "m#{i}(#{flag.inspect})"
+        end
+        RubyVM::YJIT.runtime_stats(:outlined_code_size) - before
+      end
+      puts run(0, true)
+      run(0, nil)
+      puts run(1_000, true)
+    RUBY
+    without_free_stubs, with_free_stubs = numbers(out)
+    assert_operator with_free_stubs, :<, without_free_stubs - 10_000
   end
 
   # Code is written until there is no room for more; then it is collected, again and again.
