@@ -28,12 +28,12 @@ def serve(count)
   end
 end
 
-def stop(name)
+def stop(name, served = nil)
   map = RubyVM::YJIT.memory if RubyVM::YJIT.respond_to?(:memory)
   cpu = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
   private_kb = File.read("/proc/self/smaps_rollup")[/^Private_Dirty:\s+(\d+)/, 1].to_i
-  OUT.syswrite("#{JSON.generate(name: name, pid: Process.pid, private_kb: private_kb, cpu: cpu,
-                                stats: RubyVM::YJIT.runtime_stats, map: map)}\n")
+  OUT.syswrite("#{JSON.generate(name: name, served: served, pid: Process.pid, private_kb: private_kb,
+                                cpu: cpu, stats: RubyVM::YJIT.runtime_stats, map: map)}\n")
   $stdin.gets or exit!(1)
 end
 
@@ -48,7 +48,7 @@ pid = fork do
   stops.each do |count|
     serve(count - done)
     done = count
-    stop("worker, after #{count} requests")
+    stop("worker, after #{count} requests", count)
   end
   exit!(0)
 end

@@ -217,6 +217,71 @@ class TestPages < Minitest::Test
     assert_match(/^malloc +1\.00 +2\.00 +3\.00$/, YJITMap.allocate.send(:pages, stops.last(1)).to_text)
   end
 
+  # Stands in for Faults: what is done with it, in its order.
+  class Recorded
+    def self.log = @log ||= []
+    def initialize(pid, _) = self.class.log << pid
+    def finish = self.class.log << :finish
+    def self.first_writers(_) = log << :read && { 0x1000 => "gc_mark" }
+  end
+
+  # A worker whose pages are looked at, by functions that are known only if there was a record.
+  Looked = Struct.new(:first_writers) do
+    def to_h = { "JIT code" => { "shared" => 1.0, "lost" => 2.0, "own" => 3.0 } }
+    def writers = { ["YJIT data", "link"] => 2.5, ["malloc", "free"] => 2.0, ["JIT code", "patch"] => 0.5 }
+    def own_writers = { ["VM words", "iseq_setup"] => 0.25 }
+  end
+
+  def replaced(**classes)
+    old = classes.keys.to_h { |name| [name, CowBench.const_get(name)] }
+    swap = lambda do |all|
+      all.each { |name, to| CowBench.send(:remove_const, name) && CowBench.const_set(name, to) }
+    end
+    swap.call(classes)
+    yield
+  ensure
+    swap.call(old)
+  end
+
+  # The map of a worker that stops where +stops+ say, in a master of the number 1.
+  def yjit_map(stops)
+    map = YJITMap.allocate
+    map.instance_variable_set(:@last, stops.last)
+    looked = Class.new { define_singleton_method(:new) { |_, _, writers = nil| Looked.new(writers) } }
+    replaced(LostPages: looked) do
+      shown = [[1, nil], *[0, *stops].map { |count| [2, count] }].select do |pid, served|
+        map.send(:look, { "pid" => pid, "served" => served }, 1, "perf.data")
+      end
+      assert_equal [nil, *stops], shown.map(&:last), "the stops that are shown"
+    end
+    map
+  end
+
+  # From before the first request to the last stop.
+  def test_who_wrote_the_pages_of_yjit
+    map = replaced(Faults: Recorded) { yjit_map([10, 20]) }
+    assert_equal [2, :finish, :read], Recorded.log
+    lost, own = map.send(:writers).map(&:to_text)
+    assert_match(/^link +YJIT data +2\.50\npatch +JIT code +0\.50$/, lost)
+    refute_includes lost, "malloc"
+    assert_match(/^iseq_setup +VM words +0\.25$/, own)
+    assert_nil map.no_faults
+  end
+
+  def test_a_map_of_yjit_where_nobody_can_record
+    refused = Class.new { define_singleton_method(:new) { |*| raise Faults::Impossible, "perf is not here" } }
+    refused.const_set(:Impossible, Faults::Impossible)
+    map = replaced(Faults: refused) { yjit_map([10, 20]) }
+    assert_empty map.send(:writers)
+    assert_equal "perf is not here", map.no_faults
+  end
+
+  def test_a_long_table_of_writers
+    writers = Array.new(45) { |i| [["malloc", "f#{i}"], 1.0] }.to_h
+    assert_match(/^f39 +malloc +1\.00\n\(5 more\) +5\.00$/, WritersTable.of("Who", writers).to_text)
+    assert_nil WritersTable.of("Who", {})
+  end
+
   def test_stops_that_do_not_grow
     _, errors, status = command("pages", "yjit", RUBY, "--stops", "5,3")
     refute_predicate status, :success?

@@ -587,4 +587,218 @@ class TestYJITFork < Minitest::Test
     lost, own, inherited = numbers(out)
     assert_operator lost, :<, own * 2 + inherited / 5, "KB of the regions that the child has for itself"
   end
+
+  # Ruby source for scripts: what RubyVM::YJIT.memory says must be what Rust has allocated.
+  SANE = <<~'RUBY'
+    DATA = RubyVM::YJIT.memory.keys - %i[inline_code outlined_code mapped_code]
+    def data(key) = RubyVM::YJIT.memory.values_at(*DATA).sum { |sum| sum.fetch(key) }
+    def sane(what)
+      allocated = RubyVM::YJIT.runtime_stats(:yjit_alloc_size)
+      (data(:bytes) - allocated).abs < 4_096 or raise "#{what}: #{data(:bytes)} bytes, allocated #{allocated}"
+      GC.verify_internal_consistency
+    end
+    # Of what is malloc's nobody knows which structure has inherited it: it counts as other.
+    def inherits(before, known)
+      inherited = data(:inherited_bytes)
+      (inherited - before).abs < before / 10 or raise "inherited: expected #{before}, found #{inherited}"
+      found = inherited - RubyVM::YJIT.memory.dig(:other, :inherited_bytes)
+      known.cover?(found) or raise "inherited, known of structures: #{found}"
+    end
+    def compile(name, count)
+      eval((0...count).map { |i| "def #{name}#{i}(x) = [x, x + #{i}].sum\n" }.join)
+      count.times { |i| 3.times { send(:"#{name}#{i}", 1) == 2 + i or raise "#{name}#{i}" } }
+    end
+    # KB of the regions that can be used.
+    def regions
+      memory = File.open("/proc/self/mem", "rb")
+      spans = File.foreach("/proc/self/maps").filter_map do |line|
+        from, to = line.match(/\A(\h+)-(\h+) rw-p/)&.captures&.map { |text| text.to_i(16) }
+        [from, to] if from && memory.pread(8, from) == "CowYjits"
+      end
+      spans.sum { |from, to| to - from } / 1024
+    end
+    # What a child does that its parent has not done, and a child of the child.
+    def change_all(what)
+      CHANGES.each_with_index do |change, i|
+        change.call
+        check(i.succ, "#{what}, change #{i}")
+      end
+      sane(what)
+    end
+  RUBY
+
+  # Under a limit of address space there is no region: all is malloc's.
+  def test_without_a_region
+    skip "AddressSanitizer takes more addresses" if ASAN
+    run_assuming(SANE + <<~'RUBY', "--yjit-call-threshold=2", env: { "COW_RUBY_TO_LIMIT" => RUBY })
+      if (ruby = ENV.delete("COW_RUBY_TO_LIMIT"))
+        words = File.read("/proc/self/cmdline").split(0.chr)
+        exec(ruby, *words.drop(1), rlimit_as: 1_500_000_000)
+      end
+      10.times { check(0, "in the parent") }
+      compile("m", 1_000)
+      regions.zero? or raise "there is a region"
+      sane("in the parent")
+      before = data(:bytes)
+      in_child do
+        compile("n", 300)
+        regions.zero? or raise "a child has got a region"
+        inherits(before, 0..0)
+        sane("in a child")
+        in_child { compile("o", 300); change_all("in a child of the child") }
+        RubyVM::YJIT.code_gc
+        change_all("after code GC")
+      end
+      check(0, "in the parent, at the end")
+      sane("in the parent, at the end")
+    RUBY
+  end
+
+  # While the variable COW_REFUSE is set, which programs can change as they run, the system gives no memory of
+  # regions.
+  REFUSING = <<~'C'
+    #define _GNU_SOURCE
+    #include <dlfcn.h>
+    #include <errno.h>
+    #include <stdlib.h>
+    #include <sys/mman.h>
+    enum { REGION = 64 << 20, MOST = 64 };
+    typedef void *map_function(void *, size_t, int, int, int, off_t);
+    static char *regions[MOST];
+    static int count;
+    static void *
+    map(map_function *real, void *address, size_t size, int rights, int flags, int file, off_t at)
+    {
+        if (rights != PROT_NONE || size != REGION) return real(address, size, rights, flags, file, at);
+        if (getenv("COW_REFUSE")) {
+            errno = ENOMEM;
+            return MAP_FAILED;
+        }
+        char *region = real(address, size, rights, flags, file, at);
+        if (region != MAP_FAILED && count < MOST) regions[count++] = region;
+        return region;
+    }
+    void *mmap(void *address, size_t size, int rights, int flags, int file, off_t at)
+    {
+        static map_function *real;
+        if (!real) real = dlsym(RTLD_NEXT, "mmap");
+        return map(real, address, size, rights, flags, file, at);
+    }
+    void *mmap64(void *address, size_t size, int rights, int flags, int file, off_t at)
+    {
+        return mmap(address, size, rights, flags, file, at);
+    }
+    int mprotect(void *address, size_t size, int rights)
+    {
+        static int (*real)(void *, size_t, int);
+        if (!real) real = dlsym(RTLD_NEXT, "mprotect");
+        for (int i = 0; i < count && getenv("COW_REFUSE"); i++) {
+            if (regions[i] <= (char *)address && (char *)address < regions[i] + REGION) {
+                errno = ENOMEM;
+                return -1;
+            }
+        }
+        return real(address, size, rights);
+    }
+  C
+
+  # What a region has given is used on; what comes later is malloc's, until there is memory again.
+  def test_memory_of_a_region_is_refused_for_a_time
+    skip "AddressSanitizer has the same functions" if ASAN
+    preloading(REFUSING) do |env|
+      run_assuming(SANE + <<~'RUBY', "--yjit-call-threshold=2", env: env)
+        10.times { check(0, "in the parent") }
+        compile("m", 1_000)
+        ENV["COW_REFUSE"] = "1"
+        before = regions
+        before > 300 or raise "no region of a size: #{before} KB"
+        compile("n", 2_000)
+        regions == before or raise "the region has grown from #{before} to #{regions} KB"
+        data(:bytes) / 1024 > before + 300 or raise "nothing is malloc's: #{data(:bytes)} bytes"
+        check(0, "after it was refused")
+        sane("in the parent")
+        bytes = data(:bytes)
+        in_child do
+          inherits(bytes, before * 256..before * 1024)
+          compile("o", 1_000)
+          regions == before or raise "the region has grown in a child"
+          sane("in a child")
+          in_child { compile("p", 500); change_all("in a child of the child, refused") }
+          ENV.delete("COW_REFUSE")
+          compile("q", 1_000)
+          regions >= before or raise "the region has shrunk"
+          in_child { compile("r", 500); change_all("in a child of the child, given") }
+          RubyVM::YJIT.code_gc
+          change_all("after code GC")
+        end
+        ENV.delete("COW_REFUSE")
+        compile("s", 2_000)
+        regions > before or raise "memory that is there again is not used"
+        RubyVM::YJIT.code_gc
+        check(0, "in the parent, at the end")
+        sane("in the parent, at the end")
+      RUBY
+    end
+  end
+
+  # The region itself is refused, when YJIT is enabled; nobody asks again.
+  def test_a_region_that_is_refused
+    skip "AddressSanitizer has the same functions" if ASAN
+    preloading(REFUSING) do |env|
+      run_assuming(SANE + <<~'RUBY', "--yjit-call-threshold=2", env: env.merge("COW_REFUSE" => "1"))
+        10.times { check(0, "in the parent") }
+        compile("m", 500)
+        ENV.delete("COW_REFUSE")
+        before = data(:bytes)
+        in_child do
+          compile("n", 500)
+          regions.zero? or raise "there is a region"
+          inherits(before, 0..0)
+          in_child { compile("o", 500); change_all("in a child of the child") }
+          change_all("in a child")
+        end
+        check(0, "in the parent, at the end")
+        sane("in the parent, at the end")
+      RUBY
+    end
+  end
+
+  # CRuby lets a program that runs with RJIT enable YJIT as well; then RJIT's code is not told any more what
+  # has changed. (The heap is not verified: RJIT writes into an iseq without a write barrier. Pristine does
+  # both.)
+  def test_rjit_beside_yjit
+    script = IN_CHILD + <<~'RUBY'
+      def value(x) = [x, x + 1].sum + x.to_s.size
+      def check(want, what)
+        200.times { (found = value(3)) == want or raise "#{what}: #{found - want} too many" }
+      end
+      def make(name, count)
+        count.times do |i|
+          eval("def #{name}#{i}(x) = x + #{i}; 40.times { |x| #{name}#{i}(x) == x + #{i} or raise }")
+        end
+      end
+      check(8, "in the parent")
+      ARGV.empty? || RubyVM::YJIT.enable or raise "YJIT is not enabled"
+      make("m", 1_000)
+      check(8, "in the parent")
+      RubyVM::YJIT.runtime_stats(:compiled_iseq_count) > 500 or raise "YJIT does not compile" if ARGV.any?
+      in_child do
+        check(8, "in a child")
+        make("n", 300)
+        in_child do
+          Integer.class_eval { def to_s = "12345" } if ARGV.empty?
+          check(ARGV.empty? ? 12 : 8, "in a child of the child")
+        end
+        check(8, "in a child")
+      end
+      puts RubyVM::RJIT.enabled?
+    RUBY
+    out, status = run_ruby_status("p RubyVM::RJIT.enabled?", options: %w[--disable-gems --rjit])
+    skip "no RJIT in this build" unless status.success? && out == "true\n"
+    [[], [1]].each do |arguments|
+      out = run_ruby(script, *arguments, options: %w[--disable-gems --rjit --rjit-call-threshold=10],
+                                         timeout: 300)
+      assert_equal "true", out.chomp
+    end
+  end
 end

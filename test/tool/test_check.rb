@@ -211,6 +211,32 @@ class TestCheck < Minitest::Test
     assert_equal %w[all spec btest], done
   end
 
+  def test_what_ran_in_one_of_two_ways_only_has_failed
+    ways = YJIT_WAYS.keys.map { |where| { "#{where}a" => "passed", "#{where}b" => "passed" } }
+    outcome = ->(tests) { Outcome.new(tests, []) }
+    assert_equal %w[passed] * 4, alike(ways.map(&outcome)).tests.values
+    ways.last.delete("in a child: b")
+    assert_equal({ "not run both ways: b" => "failed" },
+                 alike(ways.map(&outcome)).tests.select { |_, result| result == "failed" })
+  end
+
+  # Each ruby of both suites runs with the option; the names say which way.
+  def test_the_suites_of_yjit_run_twice
+    asked = []
+    define_singleton_method(:system) { |*, **| true }
+    define_singleton_method(:cruby_suite) do |_, _, target, *arguments|
+      asked << [target, arguments.grep(/\ARUN_OPTS/).first[/ -r.*/]]
+      File.write(@report, record("file=test/a.rb#class=A#testcase=test_x", "PASSED"))
+      [target == "btest" ? "#1 test_a.rb:3 . 0.1\n" : "", exit_status(true), @report]
+    end
+    o = stage_yjit(Struct.new(:ruby).new("ruby"), {})
+    option = YJIT_WAYS.fetch("in a child: ")
+    assert_equal [["btest", nil], ["test-all", nil], ["btest", option], ["test-all", option]], asked
+    names = ["test_a.rb line 3", "test/a.rb A test_x"]
+    assert_equal names + names.map { |name| "in a child: #{name}" }, o.tests.keys
+    assert_path_exists option.delete_prefix(" -r")
+  end
+
   def test_unknown_stage_and_option
     _, err, status = Open3.capture3("ruby", File.join(ToolTest::TOP, "tool/check"), "--only", "nonsense")
     refute status.success?

@@ -10,6 +10,7 @@ require_relative "../servers/yjit_map"
 require_relative "command_line"
 require_relative "measured"
 require_relative "table"
+require_relative "writers_table"
 
 module CowBench
   # benchmark/pages.
@@ -25,11 +26,12 @@ module CowBench
              benchmark/pages try RUBY [options]
                does both on a worker of the benchmark fork_requests
              benchmark/pages yjit RUBY [--rehearsed N] [--stops N,N,...]
-               what YJIT holds in a master and a worker that serve requests of the Rails application
+               what YJIT holds in a master and a worker that serve requests of the Rails application, and
+               who wrote the worker's pages of it first
 
     TEXT
-    # Rows of the table of functions.
-    MOST_WRITERS = 40
+    # Rows of the table of structures.
+    MOST_STRUCTURES = 40
 
     def initialize(arguments)
       super
@@ -108,9 +110,9 @@ module CowBench
                                   end)
       else
         puts [pages_table(lost, master, worker),
-              writers_table("Which function wrote a lost page first", lost.writers),
-              writers_table("The same, of lost pages without a difference", lost.idle_writers),
-              writers_table("The same, of the worker's own pages", lost.own_writers),
+              WritersTable.of("Which function wrote a lost page first", lost.writers),
+              WritersTable.of("The same, of lost pages without a difference", lost.idle_writers),
+              WritersTable.of("The same, of the worker's own pages", lost.own_writers),
               structures_table(lost.structures)].compact.map(&:to_text).join("\n")
       end
     end
@@ -134,22 +136,8 @@ module CowBench
 
       rows = structures.map { |(kind, name), row| [name, kind, *row.values.map { |mb| format("%.2f", mb) }] }
       Table.new("Which structures' words differ from the master's",
-                ["structure", "kind", *structures.values.first.keys], rows.first(MOST_WRITERS),
+                ["structure", "kind", *structures.values.first.keys], rows.first(MOST_STRUCTURES),
                 note: "alone: no other structure's word differs on the page")
-    end
-
-    # nil where the faults were not recorded.
-    def writers_table(title, writers)
-      return if writers.empty?
-
-      rows = writers.map { |(kind, function), size| [function, kind, format("%.2f", size)] }
-      shown = rows.first(MOST_WRITERS)
-      more = rows.size - shown.size
-      rest = format("%.2f", writers.values.drop(MOST_WRITERS).sum)
-      shown << ["(#{more} more)", "", rest] if more.positive?
-      Table.new(title, ["function", "kind", "MB"], shown,
-                note: "unknown: no write was seen; the other side copied the page, or it was lost before " \
-                      "the record began")
     end
 
     def record(worker, file)
@@ -194,16 +182,21 @@ module CowBench
 
       name = path[%r{([\w.-]+)/bin/[^/]+\z}, 1] || "ruby" # a directory of gems for each
       build = Build.new(name, path, env: @env).check
-      tables = YJITMap.new(build, File.join(ROOT, "build"), @rehearsed, @stops).tables
-      puts tables.map(&:to_text).join("\n")
+      map = YJITMap.new(build, File.join(ROOT, "build"), @rehearsed, @stops)
+      puts map.tables.map(&:to_text).join("\n")
+      who_wrote_is_unknown(map.no_faults) if map.no_faults
     end
 
     def faults_possible?
       Faults.check
       true
     rescue Faults::Impossible => e
-      warn "#{NAME}: who wrote first cannot be said: #{e.message}"
+      who_wrote_is_unknown(e.message)
       false
+    end
+
+    def who_wrote_is_unknown(reason)
+      warn "#{NAME}: who wrote first cannot be said: #{reason}"
     end
   end
 end

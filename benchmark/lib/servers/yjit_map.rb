@@ -3,6 +3,8 @@
 
 require "json"
 require_relative "../measure/table"
+require_relative "../measure/writers_table"
+require_relative "../memory/faults"
 require_relative "../memory/lost_pages"
 require_relative "../processes/supervised"
 require_relative "app"
@@ -17,29 +19,75 @@ module CowBench
     PATIENCE = 600
     STATS = %w[compiled_iseq_count compiled_block_count compiled_branch_count invalidation_count].freeze
     CODE = %w[inline_code outlined_code mapped_code].freeze
+    # The kinds of pages whose writers are told.
+    WRITTEN = ["YJIT data", "JIT code", "VM words"].freeze
+
+    # Why nobody knows who wrote first, in one line; nil: it was recorded.
+    attr_reader :no_faults
 
     # +build+: an installed ruby. +place+: where the application and gems are, or will be.
     def initialize(build, place, rehearsed, stops)
       @app = App.new("rails", place)
       @app.prepare(build)
       @build = build
-      @arguments = [rehearsed, *stops].map(&:to_s)
+      @last = stops.last
+      # Before its first request the worker waits until its page faults are recorded.
+      @arguments = [rehearsed, 0, *stops].map(&:to_s)
     end
 
     # Runs it to its end; gives the tables.
     def tables
       stops = []
       Dir.mktmpdir("yjit") do |directory|
-        follow(directory) do |stop, master|
-          stop["pages"] = LostPages.new(master, stop["pid"]).to_h unless stop["pid"] == master
-          stops << stop
-        end
+        record = File.join(directory, "perf.data")
+        follow(directory) { |stop, master| look(stop, master, record) && stops << stop }
+      ensure
+        @faults&.finish
       end
       of_worker = stops.select { |stop| stop["pages"] }
-      [summary(stops), *(structures(stops) if stops.first["map"]), pages(of_worker)]
+      [summary(stops), *(structures(stops) if stops.first["map"]), pages(of_worker), *writers]
     end
 
     private
+
+    # Adds to what a process says of itself. false: this stop is only there to begin the record.
+    def look(stop, master, record)
+      return true if stop["pid"] == master
+      return watch(stop["pid"], record) if stop["served"].zero?
+
+      first_writers = seen(record) if stop["served"] == @last
+      lost = LostPages.new(master, stop["pid"], first_writers)
+      @lost = lost if first_writers
+      stop["pages"] = lost.to_h
+    end
+
+    def watch(worker, record)
+      @faults = Faults.new(worker, record)
+      false
+    rescue Faults::Impossible => e
+      @no_faults = e.message
+      false
+    end
+
+    # Ends the record. nil where there is none.
+    def seen(record)
+      return unless @faults
+
+      @faults.finish
+      Faults.first_writers(record)
+    rescue Faults::Impossible => e
+      @no_faults = e.message
+      nil
+    end
+
+    def writers
+      return [] unless @lost
+
+      { "Which function wrote a lost page first, up to the last stop" => @lost.writers,
+        "The same, of the worker's own pages" => @lost.own_writers }.filter_map do |title, found|
+        WritersTable.of(title, found.select { |(kind, _), _| WRITTEN.include?(kind) })
+      end
+    end
 
     def follow(directory)
       orders_out, orders = IO.pipe
