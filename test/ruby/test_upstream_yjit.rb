@@ -67,6 +67,27 @@ class TestUpstreamYJIT < Minitest::Test
     RUBY
   end
 
+  # Upstream has not fixed this one (patch 0188).
+  def test_string_that_gets_a_singleton_class
+    out = run_yjit(<<~'RUBY')
+      def define_singleton(string, define)
+        [nil].reverse_each { class << string; def +(_) = "singleton"; end } if define
+        "string"
+      end
+      %w[first second].each do |name|
+        eval <<~CODE
+          def #{name}(define)
+            string = ""
+            string + define_singleton(string, define)
+          end
+        CODE
+        send(name, false)
+        puts send(name, true)
+      end
+    RUBY
+    assert_equal "singleton\nsingleton\n", out
+  end
+
   def test_bug_21707_to_ary_by_method_missing
     run_yjit(<<~'RUBY')
       def first_of(object)
