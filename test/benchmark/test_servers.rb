@@ -161,12 +161,21 @@ class TestServerReport < Minitest::Test
     assert_match(/^rails: from the worker with the least.*#{row}+20\.00 +10\.00 +0\.50$/, text)
     assert_match(/^rails: throughput .*more is better\)$/, text)
     assert_match(/^rails: the server's CPU time for a request.*#{row}+8\.00 +8\.00 +1\.00$/, text)
+    assert_match(/^unicorn, warmup, glibc, after 60 +8\.33 +8\.33 +1\.00$/, text)
     assert_match(/^rails: the first fork that makes a worker.*#{row}+10\.0 +5\.0 +0\.50$/, text)
     assert_match(/^rack: inherited and lost by one worker: GC pages/, text)
     assert_match(/^rack: lost without a difference.*#{row}+0\.50 +0\.50 +1\.00$/, text)
     assert_match(/^free +malloc +8\.00 +2\.00$/, text)
     assert_match(/^memmove +malloc +4\.00 +1\.00$/, text)
     refute_match(/synthetic/, text)
+  end
+
+  def test_stops
+    setting = ServerMatrix.only({}).first
+    build = BenchmarkTest::Named.new("cow", "ruby 3", { "name" => "glibc" }, {}, 1)
+    steps = ->(**options) { ServerRun.new(setting, build, nil, **options).instance_variable_get(:@steps) }
+    assert_equal [0, 100, 1_000, 4_000, 10_000], steps.call
+    assert_equal [0, 2_000, 8_000], steps.call(stops: [2_000, 8_000])
   end
 
   # This happens if children of the server were killed or orphans have left its tree.
@@ -265,6 +274,8 @@ class TestServersCommand < Minitest::Test
     assert_refused(/--ruby wants NAME=PATH, not x/, "run-servers", "--ruby", "x")
     assert_refused(/--server: no such: thin \(there are unicorn/, "run-servers", "--server", "thin")
     assert_refused(/not understood: more/, "run-servers", "more")
+    assert_refused(/--stops wants numbers that grow/, "run-servers", "--stops", "100,50")
+    assert_refused(/--stops wants a number above 0/, "run-servers", "--stops", "100,x")
     skip "wrk is not installed (Debian package wrk)" if Wrk.missing
 
     assert_refused(/no such file/, "run-servers", "--ruby", "a=/nowhere/ruby")

@@ -34,6 +34,7 @@ module CowBench
       metric :growth, "private dirty memory of a worker on the way", "MB", :less, 1
       metric :share, "the same, in parts of what the master had in memory before the first request", "",
              :less, 3
+      metric :cpu_so_far, "the server's CPU time for a request so far", "ms", :less, 2
       metric :spread, "from the worker with the least to the one with the most, before the first request",
              "MB", :less, 2
       metric :lost_gc, "inherited and lost by one worker: GC pages", "MB", :less, 1
@@ -81,7 +82,8 @@ module CowBench
       { private: { "#{setting.label}, after #{last["requests"]}" => private_of(last) }, growth: growth,
         share: master && growth.transform_values { |mb| mb / master },
         tree: Memory.mb(last["processes"].sum { |process| process["Pss"] }), rate: load["rate"],
-        p50: load["p50"], p99: load["p99"], cpu: cpu_of(run["loads"]), first_fork: run["first_fork"],
+        p50: load["p50"], p99: load["p99"], cpu: cpu_of(run["loads"]),
+        cpu_so_far: cpu_so_far(setting, run["loads"]), first_fork: run["first_fork"],
         spread: spread_of(run["points"].first) }.compact
     end
 
@@ -106,6 +108,15 @@ module CowBench
       return if loads.any? { |load| load["cpu"].to_f <= 0 }
 
       loads.sum { |load| load["cpu"] } * 1_000 / loads.sum { |load| load["to"] - load["from"] }
+    end
+
+    # The same up to each stop.
+    def self.cpu_so_far(setting, loads)
+      return if cpu_of(loads).nil?
+
+      loads.each_index.to_h do |i|
+        ["#{setting.label}, after #{loads[i]["to"]}", cpu_of(loads.take(i + 1))]
+      end
     end
 
     # Of a worker, in the mean.

@@ -20,11 +20,12 @@ module CowBench
     PAGES_AT = 4_000
     QUICK_STEPS = [0, 40].freeze
 
-    def initialize(setting, build, app, quick: false)
+    def initialize(setting, build, app, quick: false, stops: nil)
       @setting = setting
       @build = ServerRun.with_malloc(build, setting.malloc)
       @app = app
-      @steps = quick ? QUICK_STEPS : STEPS
+      @steps = [0, *stops] if stops
+      @steps ||= quick ? QUICK_STEPS : STEPS
       @steps = @steps.select { |step| step <= PAGES_AT } if setting.measure == :pages
     end
 

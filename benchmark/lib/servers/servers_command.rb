@@ -52,6 +52,11 @@ module CowBench
       options.on("--minutes N", Integer, "begin no run after so many minutes (default #{MINUTES})") do |n|
         @minutes = positive("--minutes", n)
       end
+      options.on("--stops LIST", Array, "look after so many requests (default " \
+                                        "#{ServerRun::STEPS.drop(1).join(",")})") do |list|
+        @stops = list.map { |text| positive("--stops", Integer(text, 10, exception: false) || 0) }
+        raise Bad, "--stops wants numbers that grow" unless @stops.any? && @stops == @stops.uniq.sort
+      end
       define_axes(options)
       options.on("--output DIR", "where runs and tables go (default build/benchmark/servers)") do |path|
         @output = path
@@ -109,7 +114,7 @@ module CowBench
       pages = ", pages" if setting.measure == :pages
       @progress.start("#{setting.app}: #{setting.label}#{pages}, #{build.name}")
       facts = Machine.facts(ROOT)
-      outcome = ServerRun.new(setting, build, @apps.fetch(setting.app), quick: @quick).call
+      outcome = ServerRun.new(setting, build, @apps.fetch(setting.app), quick: @quick, stops: @stops).call
       run = { setting: setting.to_h, build: build.name, stamp: stamp(build), round: round, machine: facts,
               command: to_s, **outcome }
       keep(file(setting, build, round), run)
@@ -142,10 +147,10 @@ module CowBench
       false
     end
 
-    # Differs for a ruby that was built anew.
+    # Differs for a ruby that was built anew, and for other stops.
     def stamp(build)
       status = File.stat(build.path)
-      "#{build.version}, #{status.size} bytes, #{status.mtime.to_i}"
+      ["#{build.version}, #{status.size} bytes, #{status.mtime.to_i}", *@stops].join(", ")
     end
 
     # Over all runs that are there, also those of earlier calls.
