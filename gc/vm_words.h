@@ -308,7 +308,7 @@ cow_vm_words_alloc(struct cow_vm_words *words, enum cow_vm_words_stream stream, 
     return cow_vm_words_take(words, stream, size, true);
 }
 
-/* Frees a block of +size+ bytes that cow_vm_words_alloc gave for the same stream. */
+/* Frees a block of +size+ bytes that the functions above gave for the same stream. */
 static inline void
 cow_vm_words_free(struct cow_vm_words *words, enum cow_vm_words_stream stream, void *block, size_t size)
 {

@@ -28,9 +28,8 @@ use std::os::raw::{c_char, c_uint};
 
 /// After so many calls a method is compiled. To compile one takes 0.6 ms in a Rails application, and a call of it
 /// then takes half a microsecond less: who rents until the price is paid, and then buys, never pays more than twice
-/// what would have been best (ski rental). That is 1,200 calls; it is more, as the memory is a price as well: with
-/// 2,000 an application takes as much CPU time as with 1,000, with 3,000 a tenth more.
-const CALLS: u64 = 2_000;
+/// what would have been best (ski rental).
+const CALLS: u64 = 1_200;
 /// After so many hits a stub is compiled: one of inherited code, one of the process's own.
 const STUB_HITS: u8 = 30;
 const OWN_STUB_HITS: u8 = 3;

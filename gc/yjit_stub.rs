@@ -10,7 +10,8 @@
 //!
 //! When the block that a stub waited for is compiled, the branch goes there, and nobody comes to the stub any more.
 //! On x86-64 the stub of another branch that saves the same values then takes its place: only the word differs. Not
-//! used again are stubs to which a frame may return (JITReturn) and those that lie on two code pages.
+//! used again are stubs to which a frame may return (JITReturn), those that lie on two OS pages or whose word has 32
+//! bits, and in a child those that it has inherited. A code GC forgets those that wait.
 //!
 //! Who writes this memory after a fork: a child the stubs that it has made; it leaves inherited ones as they are.
 
@@ -40,6 +41,8 @@ const JMP: u8 = 0xe9;
 const JMP_AT: usize = 10;
 /// A stub that saves more is not used again.
 const MOST_SAVED: usize = 48;
+/// Bytes of the smallest OS page.
+const OS_PAGE: usize = 4096;
 
 /// Gives the word for a target of a branch.
 pub fn word(branch: usize, target: u32) -> usize {
@@ -97,18 +100,32 @@ fn shape(ctx: &Context, iseq: IseqPtr) -> Option<Shape> {
     })
 }
 
-/// Gives how many bytes a stub has in front of its end; none if that is not found in the same code page.
+/// Are +bytes+ nothing but moves of registers to the VM's stack (mov %reg, disp(%rbx))?
+fn only_saves(bytes: &[u8]) -> bool {
+    match bytes {
+        [] => true,
+        [0x48 | 0x4c, 0x89, modrm, rest @ ..] => match (modrm & 0xc7, rest.len()) {
+            (0x03, _) => only_saves(rest),
+            (0x43, 1..) => only_saves(&rest[1..]),
+            (0x83, 4..) => only_saves(&rest[4..]),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// Gives how many bytes a stub has in front of its end; none if that is not found in the same OS page.
 fn saved_size(stub: CodePtr, word: usize, cb: &CodeBlock) -> Option<usize> {
     let trampoline = CodegenGlobals::get_branch_stub_hit_trampoline().as_offset();
-    let (start, offset) = (stub.as_offset(), stub.as_offset() as usize);
-    let room = cb.page_size() - offset % cb.page_size();
-    // SAFETY: the page is mapped
+    let start = stub.as_offset();
+    let room = OS_PAGE - stub.raw_addr(cb) % OS_PAGE;
+    // SAFETY: code is mapped by whole OS pages
     let bytes = unsafe { std::slice::from_raw_parts(stub.raw_ptr(cb), room.min(MOST_SAVED + END_SIZE)) };
     bytes.windows(END_SIZE).enumerate().find_map(|(saved, end)| {
         let distance = (trampoline - start - (saved + END_SIZE) as i64) as i32;
         (end[..WORD_AT] == MOVABS_R11 && end[WORD_AT..JMP_AT] == word.to_le_bytes() &&
             end[JMP_AT] == JMP && end[JMP_AT + 1..] == distance.to_le_bytes()).then(|| saved)
-    })
+    }).filter(|&saved| only_saves(&bytes[..saved]))
 }
 
 /// Notes that the stub of a target of a branch is not needed any more, as the branch leads to a block now.
@@ -116,9 +133,11 @@ pub fn free(stub: CodePtr, ctx: &Context, iseq: IseqPtr, ocb: &mut OutlinedCb, b
     if !cfg!(target_arch = "x86_64") || unsafe { INHERITED_END }.map_or(false, |end| stub < end) {
         return;
     }
-    if let (Some(shape), Some(saved)) = (shape(ctx, iseq), saved_size(stub, word(branch, target), ocb.unwrap())) {
-        let free = unsafe { FREE.get_or_insert_with(HashMap::new) };
-        free.entry(shape).or_insert_with(Vec::new).push(FreeStub(stub, saved as u8));
+    if let Some(shape) = shape(ctx, iseq) {
+        if let Some(saved) = saved_size(stub, word(branch, target), ocb.unwrap()) {
+            let free = unsafe { FREE.get_or_insert_with(HashMap::new) };
+            free.entry(shape).or_insert_with(Vec::new).push(FreeStub(stub, saved as u8));
+        }
     }
 }
 
@@ -151,6 +170,17 @@ pub fn inherit() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_only_saves() {
+        let rbx_rsi = [0x48, 0x89, 0x73, 0x08]; // mov %rsi, 8(%rbx)
+        let rbx_r8 = [0x4c, 0x89, 0x83, 0x00, 0x01, 0x00, 0x00]; // mov %r8, 256(%rbx)
+        let rbx_rdi = [0x48, 0x89, 0x3b]; // mov %rdi, (%rbx)
+        assert!(only_saves(&[]) && only_saves(&[&rbx_rsi[..], &rbx_r8, &rbx_rdi].concat()));
+        assert!(!only_saves(&rbx_rsi[..3]) && !only_saves(&rbx_r8[..6]) && !only_saves(&[0xe9]));
+        assert!(!only_saves(&[0x48, 0x89, 0xf3])); // mov %rsi, %rbx
+        assert!(!only_saves(&[0x48, 0x8b, 0x73, 0x08])); // mov 8(%rbx), %rsi
+    }
 
     #[test]
     fn a_word_says_branch_and_target() {

@@ -6,7 +6,8 @@
 //! The code of a branch has some bytes; but where it goes over the end of a code page it ends in the next page that
 //! is free, which may be anywhere after a code GC. Such lengths stand in a table.
 //!
-//! Who writes this memory after a fork: a child in which an inherited stub is compiled.
+//! Who writes this memory after a fork: a child in which an inherited branch changes its length. Where it goes is
+//! in the table of yjit_word.rs then.
 
 use super::{BlockId, BlockRef, IseqIdx};
 use crate::cruby::IseqPtr;

@@ -4,7 +4,8 @@
 //! Job: upstream has 16 or 24 bytes for each of these arrays, of which most are empty or have one element. A word
 //! here is 0, or the address of the only branch, or that of an array with the number of its elements in front.
 //!
-//! Who writes this memory after a fork: nobody. Where a child changes an inherited array it makes a copy.
+//! Who writes this memory after a fork: nobody. Where a child changes an inherited array it makes a copy, and notes
+//! it in the table of yjit_word.rs.
 
 use super::BranchRef;
 use crate::memory::{inherited, Sum};

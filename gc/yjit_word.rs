@@ -2,7 +2,7 @@
 //! yjit_word: words of YJIT's data that a forked child changes without writing them.
 //!
 //! Job: a child that compiles what an inherited branch leads to changes a word of the branch, one of the block
-//! that it now leads to, and one of the iseq: three OS pages copied for three words. Here the child writes down
+//! that it now leads to, and one of the iseq, each in an OS page of its own. Here the child writes down
 //! what such a word is now in a table of its own, by the address of the word, and leaves the word as it is. When
 //! it seals its own heap it writes the words.
 //!

@@ -93,10 +93,10 @@ class TestYJITFork < Minitest::Test
       in_child do
         call = fresh("young")
         iseqs_before = iseqs
-        1_990.times(&call)
-        same(iseqs_before, iseqs, "compiled iseqs after 1,990 calls")
+        1_190.times(&call)
+        same(iseqs_before, iseqs, "compiled iseqs after 1,190 calls")
         20.times(&call)
-        same(true, iseqs > iseqs_before, "more compiled iseqs after 2,010 calls")
+        same(true, iseqs > iseqs_before, "more compiled iseqs after 1,210 calls")
       end
       call = fresh("of_the_parent")
       before = iseqs
