@@ -123,9 +123,8 @@ pub fn stub_is_cold(address: usize, index: usize, code: CodePtr, deferred: bool)
         _ if deferred => return false,
         _ => OWN_STUB_HITS,
     };
-    // Fibonacci hashing (Knuth, volume 3, 6.4)
-    let hash = (address as u64 ^ index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - HITS_BITS);
-    let hits = unsafe { &mut HITS[hash as usize] };
+    let place = crate::word::hash(address ^ index) >> (64 - HITS_BITS);
+    let hits = unsafe { &mut HITS[place as usize] };
     *hits += 1;
     if *hits < threshold {
         return true;

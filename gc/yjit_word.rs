@@ -18,7 +18,12 @@ use std::mem;
 #[derive(Default)]
 pub struct Word(Cell<usize>);
 
-/// Fibonacci hashing (Knuth, volume 3, 6.4) of an address.
+/// Gives a hash of an address, whose high bits are the better ones (Fibonacci hashing: Knuth, volume 3, 6.4).
+pub fn hash(address: usize) -> u64 {
+    (address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// For a table, which looks at the low bits first.
 #[derive(Default)]
 struct AddressHasher(u64);
 
@@ -32,7 +37,7 @@ impl Hasher for AddressHasher {
     }
 
     fn write_usize(&mut self, address: usize) {
-        self.0 = (address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+        self.0 = hash(address).rotate_left(32);
     }
 }
 

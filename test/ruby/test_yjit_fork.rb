@@ -70,6 +70,24 @@ class TestYJITFork < Minitest::Test
     end
   RUBY
 
+  # Ruby source for scripts: methods that go three ways, and call another one that can be redefined.
+  WAYS = IN_CHILD + <<~'RUBY'
+    def part(x) = x + 1
+    def define_ways(count)
+      eval((0...count).map { |i| <<~CODE }.join, TOPLEVEL_BINDING)
+        def ways#{i}(x)
+          if x < 0
+            part(-x) * #{i}
+          elsif x > 10
+            [part(x), #{i}].sum
+          else
+            part(x) + #{i}
+          end
+        end
+      CODE
+    end
+  RUBY
+
   def setup
     skip "no YJIT in this build" unless defined?(RubyVM::YJIT)
   end
@@ -369,21 +387,10 @@ class TestYJITFork < Minitest::Test
   # A child that compiles what inherited branches lead to changes inherited words in a table of its own, until
   # it seals its heap.
   def test_links_to_inherited_blocks
-    run_yjit(IN_CHILD + <<~'RUBY', "--yjit-call-threshold=2")
+    run_yjit(WAYS + <<~'RUBY', "--yjit-call-threshold=2")
       KEPT = Array.new(80_000) { |i| "kept #{i}" } # a heap that is big enough to be sealed
-      def part(x) = x + 1
       COUNT = 600
-      eval((0...COUNT).map { |i| <<~CODE }.join)
-        def ways#{i}(x)
-          if x < 0
-            part(-x) * #{i}
-          elsif x > 10
-            [part(x), #{i}].sum
-          else
-            part(x) + #{i}
-          end
-        end
-      CODE
+      define_ways(COUNT)
       def want(i, x, more) = x < 0 ? (-x + more) * i : x + more + i
       def check(values, more, what)
         COUNT.times do |i|
@@ -439,19 +446,8 @@ class TestYJITFork < Minitest::Test
   # taken for one that was written over the outlined code of that page. Where blocks lie is different in each
   # child; three of them aborted.
   def test_invalidation_at_the_end_of_a_code_page
-    run_yjit(IN_CHILD + <<~'RUBY', "--yjit-call-threshold=2")
-      def part(x) = x + 1
-      eval((0...150).map { |i| <<~CODE }.join)
-        def ways#{i}(x)
-          if x < 0
-            part(-x) * #{i}
-          elsif x > 10
-            [part(x), #{i}].sum
-          else
-            part(x) + #{i}
-          end
-        end
-      CODE
+    run_yjit(WAYS + <<~'RUBY', "--yjit-call-threshold=2")
+      define_ways(150)
       def check(*values) = 150.times { |i| values.each { |x| send(:"ways#{i}", x) } }
       21.times do |count|
         in_child do
