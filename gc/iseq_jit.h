@@ -18,11 +18,15 @@
  * Addresses of code are below 2 ** 63. The calls stop at COW_ISEQ_JIT_MOST_CALLS; nothing is written any more
  * then.
  *
+ * A forked process that waits long until it compiles (yjit_policy.rs) goes on in a table of its own, of 2
+ * bytes for the 16 of an iseq, found by their address. Two iseqs whose addresses differ by the bytes of a
+ * multiple of COW_ISEQ_JIT_TABLE share a counter: when one is compiled the other waits anew.
+ *
  * Entry points: cow_iseq_jit_code, cow_iseq_jit_set_code, cow_iseq_jit_count, cow_iseq_jit_threshold;
  * cow_iseq_jit_note_total, cow_iseq_jit_calls_since.
  *
  * Who writes this memory after a fork: a child that runs an inherited iseq, until the iseq is compiled or has
- * run very often.
+ * run very often; the table, if there is one, and the words of an iseq that is compiled or about to be.
  */
 
 #include <limits.h>
@@ -32,10 +36,23 @@
 #define COW_ISEQ_JIT_COUNTS (UINT64_C(1) << 63)
 #define COW_ISEQ_JIT_TOTAL_MASK ((UINT64_C(1) << 47) - 1)
 
+/* Counters of the table: no two iseqs share one if their words lie within 4 MB. */
+#define COW_ISEQ_JIT_TABLE (1 << 18)
+
 struct rb_iseq_jit {
     uint64_t code; /* the address of the machine code, or counters */
     void *yjit_payload;
 };
+
+/* The table; NULL: this process counts in the words of the iseqs. */
+extern uint16_t *rb_iseq_jit_calls;
+
+/* Gives the counter of the iseq in the table. */
+static inline uint16_t *
+cow_iseq_jit_counter(uint16_t *calls, const struct rb_iseq_jit *jit)
+{
+    return &calls[(uintptr_t)jit / sizeof(*jit) % COW_ISEQ_JIT_TABLE];
+}
 
 /* Gives after how many calls an iseq is compiled, if the user wants it after +threshold+. */
 static inline unsigned int
@@ -56,6 +73,7 @@ static inline void
 cow_iseq_jit_set_code(struct rb_iseq_jit *jit, const void *code)
 {
     if (jit->code != (uintptr_t)code) jit->code = (uintptr_t)code;
+    if (rb_iseq_jit_calls) *cow_iseq_jit_counter(rb_iseq_jit_calls, jit) = 0;
 }
 
 /* Counts a call of an iseq that is not compiled. Gives the number of its calls; UINT_MAX: more than can be
@@ -65,6 +83,11 @@ cow_iseq_jit_count(struct rb_iseq_jit *jit)
 {
     const unsigned int calls = jit->code & COW_ISEQ_JIT_MOST_CALLS;
 
+    if (rb_iseq_jit_calls) {
+        uint16_t *counter = cow_iseq_jit_counter(rb_iseq_jit_calls, jit);
+
+        return calls + *counter < COW_ISEQ_JIT_MOST_CALLS ? calls + ++*counter : UINT_MAX;
+    }
     if (calls == COW_ISEQ_JIT_MOST_CALLS) return UINT_MAX;
     jit->code = (jit->code | COW_ISEQ_JIT_COUNTS) + 1;
     return calls + 1;

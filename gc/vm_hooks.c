@@ -110,6 +110,9 @@ rb_gc_current_thread(void)
     return GET_THREAD();
 }
 
+/* Where a forked process counts the calls of iseqs; see iseq_jit.h. */
+uint16_t *rb_iseq_jit_calls;
+
 /* The number of forks between the process that started the interpreter and this one. */
 unsigned int rb_gc_fork_depth;
 

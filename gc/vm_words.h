@@ -22,8 +22,8 @@
  * gives NULL, and the caller asks malloc; cow_vm_words_has tells the blocks of the two apart.
  *
  * Entry points: cow_vm_words_alloc, cow_vm_words_take, cow_vm_words_free, cow_vm_words_has,
- * cow_vm_words_inherited; cow_vm_words_seal and cow_vm_words_prefork in a parent, cow_vm_words_inherit in a
- * child; cow_vm_words_verify.
+ * cow_vm_words_inherited; cow_vm_words_decommit after a collection; cow_vm_words_seal and
+ * cow_vm_words_prefork in a parent, cow_vm_words_inherit in a child; cow_vm_words_verify.
  *
  * Who writes this memory after a fork: a child writes the blocks of the iseqs that it runs and of the mutexes
  * that it locks, and extents of its own for those that it makes.
@@ -51,6 +51,7 @@ enum {
     COW_VM_WORDS_EXTENT = 16 * 1024,
     COW_VM_WORDS_STEP = 64 * 1024, /* so much is committed at once */
     COW_VM_WORDS_SMALL = 1024, /* up to here each multiple of the unit has a free list */
+    COW_VM_WORDS_LARGE = 8 * 1024, /* from here on the memory of a free block can be decommitted */
     COW_VM_WORDS_LARGEST = 256 * 1024, /* up to here each power of two has one; larger blocks are malloc's */
     COW_VM_WORDS_LISTS = COW_VM_WORDS_SMALL / COW_VM_WORDS_UNIT + 8
 };
@@ -62,6 +63,12 @@ enum {
 
 struct cow_vm_words_free {
     struct cow_vm_words_free *next;
+};
+
+/* A free block of COW_VM_WORDS_LARGE bytes or more. */
+struct cow_vm_words_large {
+    struct cow_vm_words_free free;
+    bool decommitted; /* all its OS pages but those of this struct */
 };
 
 struct cow_vm_words_region {
@@ -162,8 +169,9 @@ cow_vm_words_enter(struct cow_vm_words *words, enum cow_vm_words_stream stream, 
     struct cow_vm_words_free *block = memory;
     struct cow_vm_words_free **list = &words->free_lists[stream][cow_vm_words_list(&size)];
 
-    cow_unpoison(block, sizeof(*block));
+    cow_unpoison(block, size);
     block->next = *list;
+    if (size >= COW_VM_WORDS_LARGE) ((struct cow_vm_words_large *)block)->decommitted = false;
     *list = block;
     words->free += size;
     cow_poison(block, size);
@@ -321,6 +329,28 @@ cow_vm_words_free(struct cow_vm_words *words, enum cow_vm_words_stream stream, v
     }
     else {
         cow_vm_words_enter(words, stream, block, size);
+    }
+}
+
+/* Gives the OS pages of the stream's large free blocks back to the system, once after each use. */
+static inline void
+cow_vm_words_decommit(struct cow_vm_words *words, enum cow_vm_words_stream stream)
+{
+    const uintptr_t page = cow_os->page_size();
+    size_t size = COW_VM_WORDS_LARGE;
+
+    for (size_t list = cow_vm_words_list(&size); list < COW_VM_WORDS_LISTS; list++) {
+        for (struct cow_vm_words_free *block = words->free_lists[stream][list], *next; block; block = next) {
+            struct cow_vm_words_large *large = (struct cow_vm_words_large *)block;
+            const uintptr_t from = ((uintptr_t)(large + 1) + page - 1) / page * page;
+            const uintptr_t to = ((uintptr_t)block + cow_vm_words_list_size(list)) / page * page;
+
+            cow_unpoison(large, sizeof(*large));
+            next = block->next;
+            if (!large->decommitted && from < to) cow_os_decommit((void *)from, to - from);
+            large->decommitted = true;
+            cow_poison(large, sizeof(*large));
+        }
     }
 }
 

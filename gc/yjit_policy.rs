@@ -11,13 +11,15 @@
 //! OWN_STUB_HITS-th, unless it only waits for the types of values (deferred), as those are on the way that the
 //! method has just gone. Until then a hit goes on in the interpreter, or, if the block that it wants is there, in
 //! that block, without a link to it. Hits are counted in a table of the process's own, by the address of the
-//! branch. Branches that share an entry of it are compiled earlier or later than others.
+//! branch. Branches that share an entry of it are compiled earlier or later than others. Calls are counted in a
+//! table as well (iseq_jit.h): most methods that a worker calls it calls a few times only, and their own counters
+//! would be copied with the page.
 //!
 //! The numbers were measured with a Rails application (doc/yjit.md). Processes are left alone that inherit no
 //! application (fewer than LEAST_ISEQS iseqs), for they may be masters to come; what Process.daemon leaves of a
 //! program, which has no siblings; and those whose user has given a threshold or RUBY_YJIT_FORK_POLICY=off.
 //!
-//! Who writes this memory after a fork: a child, the table of hits.
+//! Who writes this memory after a fork: a child, the tables of hits and of calls.
 
 use crate::fork::inherited;
 use crate::options::*;
@@ -37,6 +39,8 @@ const OWN_STUB_HITS: u8 = 3;
 const LEAST_ISEQS: u64 = 10_000;
 /// Bits of an index into the table of hits.
 const HITS_BITS: u32 = 15;
+/// Counters in the table of calls: COW_ISEQ_JIT_TABLE of iseq_jit.h.
+const CALLS_TABLE: usize = 1 << 18;
 
 /// After so many calls a method that is compiled gets an entry for the interpreter; 0: as others. See vm.c.
 #[no_mangle]
@@ -48,9 +52,11 @@ static mut WAITS: bool = false;
 static mut INHERITED_ISEQS: u64 = 0;
 static mut SWITCHED_OFF: bool = false;
 static mut HITS: [u8; 1 << HITS_BITS] = [0; 1 << HITS_BITS];
+static mut CALLS_SO_FAR: [u16; CALLS_TABLE] = [0; CALLS_TABLE];
 
 extern "C" {
     static rb_gc_fork_depth: c_uint;
+    static mut rb_iseq_jit_calls: *mut u16;
     fn rb_warn(format: *const c_char, ...);
 }
 
@@ -82,6 +88,7 @@ fn wait_if_an_application_is_inherited() {
             rb_yjit_entry_threshold = rb_yjit_call_threshold;
         }
         WAITS = true;
+        rb_iseq_jit_calls = std::ptr::addr_of_mut!(CALLS_SO_FAR).cast();
         rb_yjit_call_threshold = CALLS;
     }
 }
@@ -106,6 +113,7 @@ pub extern "C" fn rb_yjit_daemonized() {
         INHERITED_ISEQS = 0;
         if WAITS {
             WAITS = false;
+            rb_iseq_jit_calls = std::ptr::null_mut();
             rb_yjit_call_threshold = rb_yjit_entry_threshold;
             rb_yjit_entry_threshold = 0;
         }

@@ -95,6 +95,26 @@ module CowTest
     end
   RUBY
 
+  # Ruby source for scripts: each_mapping(pid) { |kind, text| ... } with what the kernel
+  # says of each; with PLACE in the environment.
+  EACH_MAPPING = <<~'RUBY'
+    require "#{ENV.fetch("ROOT")}/benchmark/lib/memory/page_kinds"
+    ARENA, SIGN = CowBench::PageKinds::ARENA, CowBench::PageKinds::ARENA_SIGN
+
+    def each_mapping(pid)
+      space = CowBench::AddressSpace.new(pid)
+      kinds = CowBench::PageKinds.new(space)
+      File.read("/proc/#{pid}/smaps").split(/(?=^\h+-\h+ )/).each do |text|
+        mapping = space.mapping_of(text.to_i(16)) or next
+        in_arena = mapping.writable? && space.words(mapping.first / ARENA * ARENA, 1)&.first == SIGN
+        yield in_arena ? "GC pages" : kinds.of(mapping.first, mapping), text
+      end
+    ensure
+      space&.close
+    end
+  RUBY
+  PLACE = { "ROOT" => ROOT }.freeze
+
   # Ruby source for scripts: os_pages(objects) gives the numbers of the OS pages that more than
   # five of them begin in; count_pages(pages, bit) how many of them have a bit in pagemap.
   OS_PAGES = <<~'RUBY'

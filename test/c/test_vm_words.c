@@ -16,7 +16,7 @@
 
 /* ---- a system that refuses what the test says */
 
-static struct { int maps_left, commits_left, name_errors; size_t limit; } fake;
+static struct { int maps_left, commits_left, advised; size_t limit; } fake;
 
 static void *
 fake_map(void *address, size_t size, int protection, int flags, int file, off_t offset)
@@ -37,6 +37,13 @@ fake_protect(void *address, size_t size, int protection)
 }
 
 static int
+fake_advise(void *address, size_t size, int advice)
+{
+    fake.advised++;
+    return madvise(address, size, advice);
+}
+
+static int
 fake_limit(struct rlimit *limit)
 {
     limit->rlim_cur = fake.limit;
@@ -44,7 +51,7 @@ fake_limit(struct rlimit *limit)
 }
 
 static const struct cow_os_calls fake_calls = {
-    fake_map, munmap, fake_protect, madvise, fake_limit, NULL, cow_os_page_size, malloc,
+    fake_map, munmap, fake_protect, fake_advise, fake_limit, NULL, cow_os_page_size, malloc,
     cow_os_allocate_zeroed, free
 };
 
@@ -158,6 +165,45 @@ test_the_end_of_an_extent(void **state)
     /* An extent has 1024 bytes less than its sign and 16 blocks. */
     char *left = allocate(COW_VM_WORDS_RUN, 1008);
     assert_true(left < words.regions[0].start + COW_VM_WORDS_EXTENT);
+}
+
+static size_t
+resident_pages(const char *block, size_t size)
+{
+    const size_t page = cow_os_page_size(), pages = size / page;
+    const uintptr_t first = ((uintptr_t)block + page - 1) / page * page;
+    unsigned char resident[64];
+    size_t sum = 0;
+
+    assert_true(pages < sizeof(resident));
+    assert_int_equal(mincore((void *)first, pages * page - page, resident), 0);
+    for (size_t i = 0; i < pages - 1; i++) sum += resident[i] & 1;
+    return sum;
+}
+
+/* Once after each use; smaller blocks are left alone, and so are those in use. */
+static void
+test_large_free_blocks_are_decommitted(void **state)
+{
+    char *large = allocate(COW_VM_WORDS_RUN, 65536), *small = allocate(COW_VM_WORDS_RUN, 4096);
+    char *used = allocate(COW_VM_WORDS_RUN, 65536);
+
+    for (int round = 0; round < 2; round++) {
+        cow_vm_words_decommit(&words, COW_VM_WORDS_RUN);
+        assert_int_equal(resident_pages(large, 65536), 15);
+        cow_vm_words_free(&words, COW_VM_WORDS_RUN, large, 65536);
+        cow_vm_words_free(&words, COW_VM_WORDS_RUN, small, 4096);
+        fake.advised = 0;
+        cow_vm_words_decommit(&words, COW_VM_WORDS_RUN);
+        cow_vm_words_decommit(&words, COW_VM_WORDS_RUN);
+        cow_vm_words_decommit(&words, COW_VM_WORDS_ONCE);
+        assert_int_equal(fake.advised, 1);
+        assert_in_range(resident_pages(large, 65536), 0, 1);
+        assert_int_equal(resident_pages(used, 65536), 15);
+        assert_true(cow_vm_words_verify(&words, stderr));
+        assert_ptr_equal(allocate(COW_VM_WORDS_RUN, 65000), large);
+        assert_ptr_equal(allocate(COW_VM_WORDS_RUN, 4096), small);
+    }
 }
 
 /* ---- around a fork */
@@ -345,6 +391,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_a_freed_block_is_used_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_sizes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_end_of_an_extent, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_large_free_blocks_are_decommitted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_inherited_blocks_are_left_alone, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_chain_of_forks, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_sealed_parent_goes_on_in_another_page, set_up, tear_down),

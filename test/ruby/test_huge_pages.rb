@@ -14,31 +14,12 @@ class TestHugePages < Minitest::Test
   HURRY = { "enabled" => "always", "khugepaged/defrag" => "1", "khugepaged/scan_sleep_millisecs" => "10",
             "khugepaged/alloc_sleep_millisecs" => "10", "khugepaged/pages_to_scan" => "100000" }.freeze
   MINUTES = ENV["COWRUBY_HUGE_PAGES_MINUTES"]
-  PLACE = { "ROOT" => ROOT }.freeze
   KINDS = ["VM words", *("GC pages" if LOCATOR == "arena")].freeze
 
   def setup
     skip "this kernel has no transparent huge pages" unless File.directory?(SETTINGS)
     skip "the kernel describes AddressSanitizer's terabytes for too long" if ASAN
   end
-
-  # Ruby source for scripts: each_mapping(pid) { |kind, text| ... } with what the kernel says of each.
-  EACH_MAPPING = <<~'RUBY'
-    require "#{ENV.fetch("ROOT")}/benchmark/lib/memory/page_kinds"
-    ARENA, SIGN = CowBench::PageKinds::ARENA, CowBench::PageKinds::ARENA_SIGN
-
-    def each_mapping(pid)
-      space = CowBench::AddressSpace.new(pid)
-      kinds = CowBench::PageKinds.new(space)
-      File.read("/proc/#{pid}/smaps").split(/(?=^\h+-\h+ )/).each do |text|
-        mapping = space.mapping_of(text.to_i(16)) or next
-        in_arena = mapping.writable? && space.words(mapping.first / ARENA * ARENA, 1)&.first == SIGN
-        yield in_arena ? "GC pages" : kinds.of(mapping.first, mapping), text
-      end
-    ensure
-      space&.close
-    end
-  RUBY
 
   # A parent with a heap to share, and four workers that run its code and make objects of their own.
   # Every 10 seconds it prints of itself and of each the KB, and those in huge pages, by kind of page.

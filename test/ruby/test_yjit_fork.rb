@@ -123,6 +123,46 @@ class TestYJITFork < Minitest::Test
     RUBY
   end
 
+  # The counters of 10,500 methods stand in 41 OS pages of the parent. Not where memory is malloc's.
+  def test_calls_are_counted_in_few_pages
+    skip "no regions" if LOCATOR != "arena" || ASAN
+    out = run_yjit(APPLICATION + EACH_MAPPING + <<~'RUBY', env: PLACE)
+      def written
+        sum = 0
+        each_mapping($$) { |kind, text| sum += text[/^Private_Dirty: +(\d+)/, 1].to_i if kind == "VM words" }
+        sum
+      end
+      in_child do
+        fillers = (0...10_500).map { |i| method(:"filler#{i}").unbind }
+        before = written
+        fillers.each { |filler| filler.bind_call(self) }
+        puts written - before
+      end
+    RUBY
+    assert_operator out.to_i, :<, 12 * 4, "KB"
+  end
+
+  # The counter of an iseq that is gone is not another's.
+  def test_counters_of_dead_methods
+    run_yjit(APPLICATION + <<~'RUBY')
+      in_child do
+        4.times do |round|
+          300.times do |i|
+            eval("def passing#{i}(x) = x + #{round}")
+            900.times { send(:"passing#{i}", 1) } if i < 20
+          end
+          GC.start
+        end
+        before = iseqs
+        40.times do |i|
+          call = fresh("late#{i}")
+          1_190.times(&call)
+          same(before, iseqs, "compiled iseqs after 1,190 calls")
+        end
+      end
+    RUBY
+  end
+
   # The branch that the parent never took is a stub in the child.
   def test_a_child_waits_before_it_compiles_a_stub
     out = run_yjit(APPLICATION + <<~'RUBY')
