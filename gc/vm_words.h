@@ -49,6 +49,7 @@ enum {
     COW_VM_WORDS_UNIT = 8,
     COW_VM_WORDS_HEAD = 16, /* of a region: the sign and the size */
     COW_VM_WORDS_EXTENT = 16 * 1024,
+    COW_VM_WORDS_JIT_EXTENT = 256 * 1024, /* few extents, as counters go by the address (iseq_jit.h) */
     COW_VM_WORDS_STEP = 64 * 1024, /* so much is committed at once */
     COW_VM_WORDS_SMALL = 1024, /* up to here each multiple of the unit has a free list */
     COW_VM_WORDS_LARGE = 8 * 1024, /* from here on the memory of a free block can be decommitted */
@@ -261,7 +262,9 @@ cow_vm_words_add_region(struct cow_vm_words *words)
 static inline bool
 cow_vm_words_extend(struct cow_vm_words *words, enum cow_vm_words_stream stream, size_t size)
 {
-    const size_t extent = size > COW_VM_WORDS_EXTENT ? size : COW_VM_WORDS_EXTENT;
+    const size_t least = stream == COW_VM_WORDS_JIT && words->sized_streams == 0 ? COW_VM_WORDS_JIT_EXTENT
+                                                                                 : COW_VM_WORDS_EXTENT;
+    const size_t extent = size > least ? size : least;
 
     if (words->count == 0 && !cow_vm_words_add_region(words)) return false;
     struct cow_vm_words_region *region = &words->regions[words->count - 1];

@@ -247,24 +247,25 @@ class TestPages < Minitest::Test
   def yjit_map(stops)
     map = YJITMap.allocate
     map.instance_variable_set(:@last, stops.last)
+    map.instance_variable_set(:@lost, [])
     looked = Class.new { define_singleton_method(:new) { |_, _, writers = nil| Looked.new(writers) } }
     replaced(LostPages: looked) do
       shown = [[1, nil], *[0, *stops].map { |count| [2, count] }].select do |pid, served|
-        map.send(:look, { "pid" => pid, "served" => served }, 1, "perf.data")
+        map.send(:look, { "name" => "stop", "pid" => pid, "served" => served }, 1, "perf.data")
       end
       assert_equal [nil, *stops], shown.map(&:last), "the stops that are shown"
     end
     map
   end
 
-  # From before the first request to the last stop.
+  # From before the first request to each stop.
   def test_who_wrote_the_pages_of_yjit
     map = replaced(Faults: Recorded) { yjit_map([10, 20]) }
-    assert_equal [2, :finish, :read], Recorded.log
+    assert_equal [2, :finish, :read, 2, :finish, :read], Recorded.log
     lost, own = map.send(:writers).map(&:to_text)
-    assert_match(/^link +YJIT data +2\.50\npatch +JIT code +0\.50$/, lost)
+    assert_match(/^link +YJIT data +2\.50 +2\.50\npatch +JIT code +0\.50 +0\.50$/, lost)
     refute_includes lost, "malloc"
-    assert_match(/^iseq_setup +VM words +0\.25$/, own)
+    assert_match(/^iseq_setup +VM words +0\.25 +0\.25$/, own)
     assert_nil map.no_faults
   end
 
@@ -280,6 +281,13 @@ class TestPages < Minitest::Test
     writers = Array.new(45) { |i| [["malloc", "f#{i}"], 1.0] }.to_h
     assert_match(/^f39 +malloc +1\.00\n\(5 more\) +5\.00$/, WritersTable.of("Who", writers).to_text)
     assert_nil WritersTable.of("Who", {})
+  end
+
+  def test_a_table_of_writers_at_some_stops
+    stops = [{ %w[malloc a] => 1.0 }, { %w[malloc b] => 2.5, %w[malloc a] => 2.0 }]
+    assert_match(/^function +kind +one +two\n-.*\nb +malloc +0\.00 +2\.50\na +malloc +1\.00 +2\.00$/,
+                 WritersTable.of_stops("Who", %w[one two], stops).to_text)
+    assert_nil WritersTable.of_stops("Who", [], [])
   end
 
   def test_stops_that_do_not_grow

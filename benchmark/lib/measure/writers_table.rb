@@ -13,13 +13,22 @@ module CowBench
     # +writers+: [kind, function] => MB, the largest first. nil where there are none, as the faults were not
     # recorded.
     def self.of(title, writers)
-      return if writers.empty?
+      of_stops(title, ["MB"], [writers])
+    end
 
-      rows = writers.map { |(kind, function), size| [function, kind, format("%.2f", size)] }
-      shown = rows.first(MOST)
-      more = rows.size - shown.size
-      shown << ["(#{more} more)", "", format("%.2f", writers.values.drop(MOST).sum)] if more.positive?
-      Table.new(title, ["function", "kind", "MB"], shown, note: NOTE)
+    # The same of several stops, whose +names+ stand above the columns, in the order of the last one.
+    def self.of_stops(title, names, stops)
+      return if stops.empty? || stops.last.empty?
+
+      shown = stops.last.keys.first(MOST)
+      rows = shown.map do |kind, function|
+        [function, kind, *stops.map { |writers| format("%.2f", writers.fetch([kind, function], 0)) }]
+      end
+      rest = stops.map { |writers| writers.except(*shown) }
+      if rest.last.any?
+        rows << ["(#{rest.last.size} more)", "", *rest.map { |writers| format("%.2f", writers.values.sum) }]
+      end
+      Table.new(title, ["function", "kind", *names], rows, note: NOTE)
     end
   end
 end

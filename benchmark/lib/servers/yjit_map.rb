@@ -33,6 +33,7 @@ module CowBench
       @last = stops.last
       # Before its first request the worker waits until its page faults are recorded.
       @arguments = [rehearsed, 0, *stops].map(&:to_s)
+      @lost = [] # of each stop: its name, who wrote lost pages first, and who wrote own ones
     end
 
     # Runs it to its end; gives the tables.
@@ -53,39 +54,43 @@ module CowBench
     # Adds to what a process says of itself. false: this stop is only there to begin the record.
     def look(stop, master, record)
       return true if stop["pid"] == master
-      return watch(stop["pid"], record) if stop["served"].zero?
 
-      first_writers = seen(record) if stop["served"] == @last
-      lost = LostPages.new(master, stop["pid"], first_writers)
-      @lost = lost if first_writers
+      note(record)
+      lost = LostPages.new(master, stop["pid"], @first_writers) unless stop["served"].zero?
+      watch(stop["pid"], record) unless @no_faults || stop["served"] == @last
+      return false unless lost
+
+      @lost << [stop["name"], lost.writers, lost.own_writers] if @first_writers
       stop["pages"] = lost.to_h
     end
 
+    # Records who writes until the next stop.
     def watch(worker, record)
       @faults = Faults.new(worker, record)
-      false
     rescue Faults::Impossible => e
       @no_faults = e.message
-      false
     end
 
-    # Ends the record. nil where there is none.
-    def seen(record)
+    # Ends the record, if there is one, and adds what it says to what is known.
+    def note(record)
       return unless @faults
 
       @faults.finish
-      Faults.first_writers(record)
+      found = Faults.first_writers(record)
+      @first_writers = @first_writers ? found.merge(@first_writers) : found
     rescue Faults::Impossible => e
       @no_faults = e.message
-      nil
+      @first_writers = nil
+    ensure
+      @faults = nil
     end
 
     def writers
-      return [] unless @lost
-
-      { "Which function wrote a lost page first, up to the last stop" => @lost.writers,
-        "The same, of the worker's own pages" => @lost.own_writers }.filter_map do |title, found|
-        WritersTable.of(title, found.select { |(kind, _), _| WRITTEN.include?(kind) })
+      names = @lost.map(&:first)
+      titles = ["Which function wrote a lost page first (MB)", "The same, of the worker's own pages (MB)"]
+      titles.each_with_index.filter_map do |title, i|
+        found = @lost.map { |stop| stop[i + 1].select { |(kind, _), _| WRITTEN.include?(kind) } }
+        WritersTable.of_stops(title, names, found)
       end
     end
 
