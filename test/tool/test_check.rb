@@ -231,10 +231,13 @@ class TestCheck < Minitest::Test
     end
     o = stage_yjit(Struct.new(:ruby).new("ruby"), {})
     option = YJIT_WAYS.fetch("in a child: ")
-    assert_equal [["btest", nil], ["test-all", nil], ["btest", option], ["test-all", option]], asked
+    all = ALL_WAYS.fetch("all, in a child: ")
+    assert_equal [["btest", nil], ["test-all", nil], ["btest", option], ["test-all", option],
+                  ["test-all", nil], ["test-all", all]], asked
     names = ["test_a.rb line 3", "test/a.rb A test_x"]
-    assert_equal names + names.map { |name| "in a child: #{name}" }, o.tests.keys
-    assert_path_exists option.delete_prefix(" -r")
+    assert_equal names + [*names.map { |name| "in a child: #{name}" }, "all: #{names.last}",
+                          "all, in a child: #{names.last}"], o.tests.keys
+    [option, all].each { |file| assert_path_exists file.delete_prefix(" -r") }
   end
 
   def test_unknown_stage_and_option
