@@ -19,8 +19,8 @@
  * then.
  *
  * A forked process that waits long until it compiles (yjit_policy.rs) goes on in a table of its own, of 2
- * bytes for the 16 of an iseq, found by their address. Two iseqs whose addresses differ by the bytes of a
- * multiple of COW_ISEQ_JIT_TABLE share a counter: when one is compiled the other waits anew.
+ * bytes for the 16 of an iseq, found by their address. Two iseqs whose words are a multiple of 64 MB apart,
+ * the size of a region, share a counter: they are compiled earlier or later than others, or never.
  *
  * Entry points: cow_iseq_jit_code, cow_iseq_jit_set_code, cow_iseq_jit_count, cow_iseq_jit_threshold;
  * cow_iseq_jit_note_total, cow_iseq_jit_calls_since.
@@ -36,8 +36,9 @@
 #define COW_ISEQ_JIT_COUNTS (UINT64_C(1) << 63)
 #define COW_ISEQ_JIT_TOTAL_MASK ((UINT64_C(1) << 47) - 1)
 
-/* Counters of the table: no two iseqs share one if their words lie within 4 MB. */
-#define COW_ISEQ_JIT_TABLE (1 << 18)
+/* Counters of the table: one for each 16 bytes of a region (vm_words.h). Most are never touched, and take no
+ * memory. */
+#define COW_ISEQ_JIT_TABLE (1 << 22)
 
 struct rb_iseq_jit {
     uint64_t code; /* the address of the machine code, or counters */
@@ -73,7 +74,11 @@ static inline void
 cow_iseq_jit_set_code(struct rb_iseq_jit *jit, const void *code)
 {
     if (jit->code != (uintptr_t)code) jit->code = (uintptr_t)code;
-    if (rb_iseq_jit_calls) *cow_iseq_jit_counter(rb_iseq_jit_calls, jit) = 0;
+    if (rb_iseq_jit_calls) {
+        uint16_t *counter = cow_iseq_jit_counter(rb_iseq_jit_calls, jit);
+
+        if (*counter != 0) *counter = 0;
+    }
 }
 
 /* Counts a call of an iseq that is not compiled. Gives the number of its calls; UINT_MAX: more than can be

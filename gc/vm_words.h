@@ -350,8 +350,10 @@ cow_vm_words_decommit(struct cow_vm_words *words, enum cow_vm_words_stream strea
 
             cow_unpoison(large, sizeof(*large));
             next = block->next;
-            if (!large->decommitted && from < to) cow_os_decommit((void *)from, to - from);
-            large->decommitted = true;
+            if (!large->decommitted) { /* its page may be shared: it is written once */
+                if (from < to) cow_os_decommit((void *)from, to - from);
+                large->decommitted = true;
+            }
             cow_poison(large, sizeof(*large));
         }
     }

@@ -40,7 +40,7 @@ const LEAST_ISEQS: u64 = 10_000;
 /// Bits of an index into the table of hits.
 const HITS_BITS: u32 = 15;
 /// Counters in the table of calls: COW_ISEQ_JIT_TABLE of iseq_jit.h.
-const CALLS_TABLE: usize = 1 << 18;
+const CALLS_TABLE: usize = 1 << 22;
 
 /// After so many calls a method that is compiled gets an entry for the interpreter; 0: as others. See vm.c.
 #[no_mangle]

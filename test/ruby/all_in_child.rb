@@ -6,7 +6,8 @@
 # ends as the child does.
 #
 # tool/check, stage yjit: the runner of CRuby's test-all and each of its workers run so.
-Object.new.instance_eval((0...10_500).map { |i| "def filler#{i} = #{i}\n" }.join)
+FILLERS = Object.new
+FILLERS.instance_eval((0...10_500).map { |i| "def filler#{i} = #{i}\n" }.join)
 pid = fork
 if pid
   %w[HUP INT QUIT USR1 USR2 ALRM TERM CONT].each { |signal| trap(signal) { Process.kill(signal, pid) } }
