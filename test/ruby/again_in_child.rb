@@ -12,15 +12,6 @@
 lambda do
   # These end the process, or are done when it ends; or they leave a file or lose a class.
   once = /\b(?:at_exit|END|exit!|exec|kill|define_finalizer|mkdir|remove_const)(?!\w)/
-  # What a parent can pass on.
-  signals = %w[HUP INT QUIT USR1 USR2 ALRM TERM CONT]
-  # prctl(PR_SET_PDEATHSIG, SIGKILL): a parent that is killed takes the child along.
-  die_with_parent = lambda do
-    verbose, $VERBOSE = $VERBOSE, nil
-    syscall(157, 1, 9) if RUBY_PLATFORM.start_with?("x86_64-linux")
-  ensure
-    $VERBOSE = verbose
-  end
 
   option = "-r#{__FILE__}"
   if File.basename($0) == "runner.rb"
@@ -52,16 +43,7 @@ lambda do
     end
   end
 
-  pid = fork
-  if pid
-    signals.each { |signal| trap(signal) { Process.kill(signal, pid) } }
-    [STDIN, STDOUT, STDERR].each { |stream| stream.reopen(File::NULL) }
-    status = Process.wait2(pid).last
-    exit!(status.exitstatus) unless status.signaled?
-    Process.setrlimit(:CORE, 0)
-    exec("/bin/sh", "-c", "kill -#{status.termsig} $$") # as a ruby it would catch some of them
-  end
-  die_with_parent.call
+  load File.join(__dir__, "run_in_child.rb")
   if iseq
     $stdin, $stdout, $stderr = streams
     streams.zip(kept) { |stream, copy| stream.reopen(copy) && copy.close }
