@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 
 require_relative "helper"
-%w[matrix server_report server_run wrk].each { |name| BenchmarkTest.load("lib/servers/#{name}") }
+%w[matrix server_report server_run side_by_side wrk].each { |name| BenchmarkTest.load("lib/servers/#{name}") }
 require "json"
 require "socket"
 require "tempfile"
@@ -178,6 +178,28 @@ class TestServerReport < Minitest::Test
     assert_equal [0, 2_000, 8_000], steps.call(stops: [2_000, 8_000])
   end
 
+  def speed(build, cpu)
+    loads = [[0, 100, 1.0], [100, 300, 1.0]].map do |from, to, slower|
+      { "from" => from, "to" => to, "requests" => to - from, "rate" => 100.0, "cpu" => cpu * slower }
+    end
+    setting = ServerMatrix.only(measure: [:speed]).first.to_h.transform_keys(&:to_s)
+    { "setting" => setting, "build" => build, "round" => 1, "loads" => loads }
+  end
+
+  def test_speed
+    text = report([speed("stock", 0.4), speed("cow", 0.3)]).text
+    assert_match(/^rails: the server's CPU time for a request between two stops, the rubies side by/, text)
+    assert_match(/^unicorn, warmup, glibc, 0 to 100 +4\.00 +3\.00 +0\.75$/, text)
+    assert_match(/^unicorn, warmup, glibc, 100 to 300 +2\.00 +1\.50 +0\.75$/, text)
+    assert_match(/^unicorn, warmup, glibc, 100 to 300 +100 +100 +1\.00$/, text)
+    assert_match(/^unicorn, warmup, glibc, after 300 +2\.67 +2\.00 +0\.75$/, text)
+  end
+
+  def test_a_turn_ends_at_each_stop
+    turns = SideBySide.new(ServerMatrix.only({}).first, [], nil, stops: [600, 700]).turns
+    assert_equal [[0, 250], [250, 500], [500, 600], [600, 700]], turns
+  end
+
   # This happens if children of the server were killed or orphans have left its tree.
   def test_cpu_time_that_fell
     assert_nil ServerReport.cpu_of([{ "cpu" => 0.5, "from" => 0, "to" => 10 },
@@ -276,9 +298,15 @@ class TestServersCommand < Minitest::Test
     assert_refused(/not understood: more/, "run-servers", "more")
     assert_refused(/--stops wants numbers that grow/, "run-servers", "--stops", "100,50")
     assert_refused(/--stops wants a number above 0/, "run-servers", "--stops", "100,x")
+    ["cow", "cow+off", "cow+,A=1", "cow+off,A"].each do |text|
+      assert_refused(/--variant wants NAME\+WORD,VARIABLE=VALUE, not #{Regexp.escape(text)}/, "run-servers",
+                     "--variant", text)
+    end
     skip "wrk is not installed (Debian package wrk)" if Wrk.missing
 
     assert_refused(/no such file/, "run-servers", "--ruby", "a=/nowhere/ruby")
+    assert_refused(/--variant: no such: b \(there are a\)/, "run-servers", "--ruby", "a=#{RUBY}", "--variant",
+                   "b+off,A=1")
   end
 
   def test_list
@@ -323,6 +351,32 @@ class TestServersCommand < Minitest::Test
       _, errors, status = command("run-servers", *arguments)
       assert_predicate status, :success?, errors
       refute_match(/round 1, 1 of/, errors)
+    end
+  end
+end
+
+# Two servers at once, the second of the same ruby in another environment.
+class TestSideBySide < Minitest::Test
+  include BenchmarkTest
+
+  def test_both_play_the_same_requests
+    ruby = ENV["COW_INSTALLED_RUBY"] || RbConfig.ruby
+    Dir.mktmpdir do |directory|
+      out, errors, status = command("run-servers", "--ruby", "test=#{ruby}", "--variant", "test+more,MORE=1",
+                                    "--stops", "300,400", "--measure", "speed", "--server", "puma", "--app",
+                                    "rack", "--output", directory)
+      reason = errors[/^benchmark.run-servers: (wrk is not.*)/, 1] || out[/^skipped: (.*)/, 1]
+      skip reason if reason
+
+      assert_predicate status, :success?, errors + out
+      runs = Dir[File.join(directory, "runs/*.json")].sort.map { |file| JSON.parse(File.read(file)) }
+      assert_equal %w[test+more test], runs.map { |run| run["build"] }
+      runs.each do |run|
+        assert_equal [[0, 300], [300, 400]], run["loads"].map { |load| load.values_at("from", "to") }
+        assert_operator run["loads"].first["requests"], :>=, 300
+      end
+      assert_match(/^test\+more: .* MORE=1$/, out)
+      assert_match(/^puma, warmup, glibc, 300 to 400 +[\d.]+ +[\d.]+ +[\d.]+$/, out)
     end
   end
 end

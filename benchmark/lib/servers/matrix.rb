@@ -7,8 +7,8 @@ require_relative "kinds"
 module CowBench
   # What is measured under servers: the axes, and which of their combinations.
   module ServerMatrix
-    # One combination. +measure+ is :curve (memory, speed) or :pages (which pages
-    # a worker lost, and which functions wrote them).
+    # One combination. +measure+ is :curve (memory, speed), :speed (all builds side by side) or :pages
+    # (which pages a worker lost, and which functions wrote them).
     Setting = Struct.new(:measure, :app, :server, :warmup, :malloc, :yjit, :rehearsed, keyword_init: true) do
       # From a hash of a results file.
       def self.of(hash)
@@ -38,7 +38,7 @@ module CowBench
     end
 
     AXES = {
-      measure: %i[curve pages],
+      measure: %i[curve speed pages],
       app: App::NAMES,
       server: Server.all.map(&:title),
       warmup: [true, false],
@@ -69,6 +69,9 @@ module CowBench
           *SHOWN.map { |server| usual(server: server, malloc: "jemalloc") },
           *SHOWN.map { |server| usual(server: server, malloc: "jemalloc", warmup: false, rehearsed: true) },
           *SHOWN.map { |server| usual(server: server, warmup: false) }, usual(measure: :pages, warmup: false),
+          *%w[unicorn puma].map do |server|
+            usual(measure: :speed, server: server, malloc: "jemalloc", warmup: false)
+          end,
           *servers.map { |server| usual(server: server) },
           usual(measure: :pages), usual(malloc: "arenas2"), usual(yjit: false),
           *servers.map { |server| usual(server: server, warmup: false) },

@@ -35,6 +35,10 @@ module CowBench
       metric :share, "the same, in parts of what the master had in memory before the first request", "",
              :less, 3
       metric :cpu_so_far, "the server's CPU time for a request so far", "ms", :less, 2
+      metric :cpu_between, "the server's CPU time for a request between two stops, the rubies side by side",
+             "ms", :less, 2, geometric: true
+      metric :rate_between, "throughput between two stops, the rubies side by side", "requests/s", :more, 0,
+             geometric: true
       metric :spread, "from the worker with the least to the one with the most, before the first request",
              "MB", :less, 2
       metric :lost_gc, "inherited and lost by one worker: GC pages", "MB", :less, 1
@@ -72,6 +76,7 @@ module CowBench
     # Figures of a run that perf watched say nothing about speed.
     def self.values(setting, run)
       return page_values(run["pages"]["kinds"]) if setting.measure.to_s == "pages"
+      return speed_values(setting, run["loads"]) if setting.measure.to_s == "speed"
 
       last = run["points"].last
       load = run["loads"].last
@@ -85,6 +90,14 @@ module CowBench
         p50: load["p50"], p99: load["p99"], cpu: cpu_of(run["loads"]),
         cpu_so_far: cpu_so_far(setting, run["loads"]), first_fork: run["first_fork"],
         spread: spread_of(run["points"].first) }.compact
+    end
+
+    # So far as well, for a reader who asks what a worker's whole life costs.
+    def self.speed_values(setting, loads)
+      between = loads.to_h { |load| ["#{setting.label}, #{load["from"]} to #{load["to"]}", load] }
+      { cpu_so_far: cpu_so_far(setting, loads),
+        cpu_between: between.transform_values { |load| cpu_of([load]) },
+        rate_between: between.transform_values { |load| load["rate"] } }
     end
 
     def self.page_values(kinds)

@@ -30,17 +30,42 @@ module CowBench
     end
 
     def call
+      start
+      measure
+    ensure
+      stop
+    end
+
+    # Starts the server and waits until it is at rest.
+    def start
       Server.find(@setting.server).missing&.then { |reason| raise Server::Missing, reason }
       @app.prepare(@build)
-      directory = Dir.mktmpdir("server")
-      @census = File.join(directory, "census") if @setting.measure == :pages
+      @directory = Dir.mktmpdir("server")
+      @census = File.join(@directory, "census") if @setting.measure == :pages
       settings = { **@setting.to_h, census: @census }
-      @server = Server.find(@setting.server).new(@app, @build, directory, settings)
-      measure(directory)
-    ensure
+      @server = Server.find(@setting.server).new(@app, @build, @directory, settings)
+      @server.start
+      raise Server::Failed, "not rehearsed: #{@server.rehearsal || @server.complaint}" unless rehearsed?
+    end
+
+    # Stops the server and removes what it has written.
+    def stop
       @faults&.finish
       @server&.stop
-      remove(directory) if directory
+      remove(@directory) if @directory
+    end
+
+    # Plays requests, and gives their figures and the server's CPU time for them, in seconds.
+    def drive(from, to)
+      before = @server.cpu
+      result = Wrk.play(@server.port, @app.requests, from, to - from)
+      if result.errors.positive?
+        raise Server::Failed, "#{result.errors} errors (#{result.complaint}) between #{from} and #{to} " \
+                              "requests: #{@server.complaint}"
+      end
+
+      @server.wait_for_workers
+      result.to_h.merge(from: from, to: to, rate: result.rate, cpu: @server.cpu - before)
     end
 
     # The same ruby with another malloc. Checked builds are kept: a check takes
@@ -85,17 +110,14 @@ module CowBench
       end
     end
 
-    def measure(directory)
-      @server.start
-      raise Server::Failed, "not rehearsed: #{@server.rehearsal || @server.complaint}" unless rehearsed?
-
+    def measure
       first_fork = @server.first_fork
       points = []
       loads = []
       @steps.each_with_index do |step, i|
         loads << drive(@steps[i - 1], step) if i.positive?
         points << look(step)
-        watch(directory) if i.zero? && @setting.measure == :pages
+        watch if i.zero? && @setting.measure == :pages
       end
       { points: points, loads: loads, first_fork: first_fork, pages: (pages if @setting.measure == :pages),
         allocator: @build.allocator["name"] }
@@ -106,27 +128,15 @@ module CowBench
       !@setting.rehearsed || @server.rehearsal&.then { |text| !text.include?("failed") }
     end
 
-    def drive(from, to)
-      before = @server.cpu
-      result = Wrk.play(@server.port, @app.requests, from, to - from)
-      if result.errors.positive?
-        raise Server::Failed, "#{result.errors} errors (#{result.complaint}) between #{from} and #{to} " \
-                              "requests: #{@server.complaint}"
-      end
-
-      @server.wait_for_workers
-      result.to_h.merge(from: from, to: to, rate: result.rate, cpu: @server.cpu - before)
-    end
-
     def look(step)
       processes = @server.look.map { |seen| seen.to_h.except(:sample).merge(seen.sample) }
       { requests: step, processes: processes }
     end
 
     # Records the page faults of the worker whose pages are looked at.
-    def watch(directory)
+    def watch
       @watched = @server.workers.last
-      @record = File.join(directory, "perf.data")
+      @record = File.join(@directory, "perf.data")
       @faults = Faults.new(@watched, @record)
     rescue Faults::Impossible => e
       @no_faults = e.message

@@ -8,6 +8,7 @@ require_relative "../measure/progress"
 require_relative "matrix"
 require_relative "server_report"
 require_relative "server_run"
+require_relative "side_by_side"
 
 module CowBench
   # benchmark/run-servers. Each run is a file; one that is there already is not
@@ -46,6 +47,9 @@ module CowBench
 
     def define(options)
       define_rubies(options, "a ruby to measure; may be given again")
+      @variants = []
+      options.on("--variant NAME+WORD,VARIABLE=VALUE", Array, "the ruby NAME once more, with these variables",
+                 "in its environment; may be given again") { |words| @variants << variant(words) }
       options.on("--quick", "each server once, with a few requests") { @quick = true }
       options.on("--whole", "all combinations (many hours)") { @whole = true }
       options.on("--runs N", Integer, "rounds (default 1)") { |n| @rounds = positive("--runs", n) }
@@ -74,6 +78,26 @@ module CowBench
       end
     end
 
+    # Name of the ruby, word, environment.
+    def variant(words)
+      name, *pairs = words
+      ruby, word = name.to_s.split("+", 2)
+      pairs.map! { |pair| pair.split("=", 2) }
+      good = word&.match?(/\A[\w.-]+\z/) && pairs.any? && pairs.all? { |pair| pair.size == 2 }
+      raise Bad, "--variant wants NAME+WORD,VARIABLE=VALUE, not #{words.join(",")}" unless good
+
+      [ruby, word, pairs.to_h]
+    end
+
+    def builds
+      plain = @rubies.to_h { |name, path| [name, Build.new(name, path).check] }
+      variants = @variants.map do |name, word, environment|
+        known("--variant", [name], @rubies.keys)
+        plain.fetch(name).with(word, environment)
+      end
+      plain.values + variants
+    end
+
     def settings
       return ServerMatrix.product if @whole
       return ServerMatrix.only(@axes) if @axes.any?
@@ -82,7 +106,7 @@ module CowBench
     end
 
     def measure
-      @builds = @rubies.map { |name, path| Build.new(name, path).check }
+      @builds = builds
       @output = output(@output || File.join(ROOT, "build/benchmark", @quick ? "servers-quick" : "servers"))
       FileUtils.mkdir_p(File.join(@output, "runs"))
       @apps = App::NAMES.to_h { |name| [name, App.new(name, File.join(ROOT, "build"))] }
@@ -95,38 +119,55 @@ module CowBench
     def run_all
       started = Clock.now
       1.upto(@rounds) do |round|
-        left = settings.product(@builds).reject { |setting, build| kept?(setting, build, round) }
+        left = jobs(round)
         @progress.round(round, left.size)
-        left.each_with_index do |(setting, build), i|
+        left.each_with_index do |(setting, builds), i|
           if Clock.now - started > @minutes * 60
             return @progress.say("#{left.size - i} runs of round #{round} are left after #{@minutes} " \
                                  "minutes; call it again to go on")
           end
 
-          run_one(setting, build, round)
+          run_one(setting, builds, round)
         end
       end
     ensure
       @progress.finish
     end
 
-    def run_one(setting, build, round)
-      pages = ", pages" if setting.measure == :pages
-      @progress.start("#{setting.app}: #{setting.label}#{pages}, #{build.name}")
-      facts = Machine.facts(ROOT)
-      outcome = ServerRun.new(setting, build, @apps.fetch(setting.app), quick: @quick, stops: @stops).call
-      run = { setting: setting.to_h, build: build.name, stamp: stamp(build), round: round, machine: facts,
-              command: to_s, **outcome }
-      keep(file(setting, build, round), run)
-    rescue App::Missing, Server::Missing, Build::Unusable => e
-      omit("skipped", setting, build, e)
-    rescue Server::Failed, Wrk::Failed, AddressSpace::Unreadable, Faults::Impossible => e
-      omit("failed", setting, build, e)
+    # What is left to do in a round: each a setting and the builds that are measured together.
+    def jobs(round)
+      settings.flat_map do |setting|
+        together = setting.measure == :speed ? [@builds] : @builds.map { |build| [build] }
+        left = together.reject { |builds| builds.all? { |build| kept?(setting, build, round) } }
+        left.map { |builds| [setting, builds] }
+      end
     end
 
-    def omit(word, setting, build, error)
-      @omissions << Runner::Omission.new(word, "#{setting.app}: #{setting.label}, #{build.name}",
-                                         error.message)
+    def run_one(setting, builds, round)
+      what = setting.measure == :curve ? "" : ", #{setting.measure}"
+      names = builds.map(&:name).join(" and ")
+      @progress.start("#{setting.app}: #{setting.label}#{what}, #{names}")
+      facts = Machine.facts(ROOT)
+      builds.zip(outcomes(setting, builds)) do |build, outcome|
+        run = { setting: setting.to_h, build: build.name, stamp: stamp(build, setting.measure), round: round,
+                machine: facts, command: to_s, **outcome }
+        keep(file(setting, build, round), run)
+      end
+    rescue App::Missing, Server::Missing, Build::Unusable => e
+      omit("skipped", setting, names, e)
+    rescue Server::Failed, Wrk::Failed, AddressSpace::Unreadable, Faults::Impossible => e
+      omit("failed", setting, names, e)
+    end
+
+    def outcomes(setting, builds)
+      given = [@apps.fetch(setting.app), { quick: @quick, stops: @stops }]
+      return SideBySide.new(setting, builds, given.first, **given.last).call if setting.measure == :speed
+
+      builds.map { |build| ServerRun.new(setting, build, given.first, **given.last).call }
+    end
+
+    def omit(word, setting, names, error)
+      @omissions << Runner::Omission.new(word, "#{setting.app}: #{setting.label}, #{names}", error.message)
       @progress.say(@omissions.last.to_s)
     end
 
@@ -142,15 +183,17 @@ module CowBench
 
     # Whether the run was made already, with this very ruby.
     def kept?(setting, build, round)
-      JSON.parse(File.read(file(setting, build, round)))["stamp"] == stamp(build)
+      JSON.parse(File.read(file(setting, build, round)))["stamp"] == stamp(build, setting.measure)
     rescue Errno::ENOENT, JSON::ParserError
       false
     end
 
-    # Differs for a ruby that was built anew, and for other stops.
-    def stamp(build)
+    # Differs for a ruby that was built anew, for other stops, and where other builds stood beside it.
+    def stamp(build, measure)
       status = File.stat(build.path)
-      ["#{build.version}, #{status.size} bytes, #{status.mtime.to_i}", *@stops].join(", ")
+      beside = @builds.map(&:name) if measure.to_s == "speed"
+      ["#{build.version}, #{status.size} bytes, #{status.mtime.to_i}", *@stops, *beside,
+       *build.env.map { |pair| pair.join("=") }].join(", ")
     end
 
     # Over all runs that are there, also those of earlier calls.
@@ -163,8 +206,10 @@ module CowBench
 
     def finished_runs
       runs = Dir[File.join(@output, "runs", "*.json")].sort.map { |path| JSON.parse(File.read(path)) }
-      stamps = @builds.to_h { |build| [build.name, stamp(build)] }
-      runs = runs.select { |run| stamps[run["build"]] == run["stamp"] }
+      builds = @builds.to_h { |build| [build.name, build] }
+      runs = runs.select do |run|
+        builds[run["build"]]&.then { |build| stamp(build, run["setting"]["measure"]) == run["stamp"] }
+      end
       order = (ServerMatrix.chosen + ServerMatrix.product).map(&:id).uniq.each_with_index.to_h
       names = @builds.map(&:name)
       runs.sort_by do |run|

@@ -1,0 +1,50 @@
+# frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
+
+require_relative "server_run"
+
+module CowBench
+  # One setting on several builds at once, for speed: their servers stand side by side, and each answers the
+  # same few requests in turn while the others rest. So a machine whose speed changes within minutes is as
+  # fast for one as for the others.
+  class SideBySide
+    # Requests in a turn.
+    TURN = 250
+    STEPS = ServerRun::STEPS.drop(2).freeze
+    QUICK_STEPS = ServerRun::QUICK_STEPS.drop(1).freeze
+
+    def initialize(setting, builds, app, quick: false, stops: nil)
+      @runs = builds.map { |build| ServerRun.new(setting, build, app) }
+      @stops = stops || (quick ? QUICK_STEPS : STEPS)
+    end
+
+    # Gives an array of hashes for JSON, one for each build: the sums between the stops.
+    def call
+      @runs.each(&:start)
+      played = @runs.map { [] }
+      turns.each_with_index do |(from, to), i|
+        @runs.each_index.to_a.rotate(i).each { |run| played[run] << @runs[run].drive(from, to) }
+      end
+      played.map { |loads| { loads: between_stops(loads) } }
+    ensure
+      @runs.each(&:stop)
+    end
+
+    # First and last request of each turn; a turn ends at each stop.
+    def turns
+      [0, *@stops].each_cons(2).flat_map do |from, to|
+        [*from.step(to - 1, TURN), to].each_cons(2).to_a
+      end
+    end
+
+    private
+
+    def between_stops(loads)
+      [0, *@stops].each_cons(2).map do |from, to|
+        same = loads.select { |load| load[:from] >= from && load[:to] <= to }
+        requests, seconds, cpu = %i[requests seconds cpu].map { |key| same.sum { |load| load[key] } }
+        { from: from, to: to, requests: requests, rate: requests / seconds, cpu: cpu }
+      end
+    end
+  end
+end
