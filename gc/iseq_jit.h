@@ -31,21 +31,21 @@
 
 #include <limits.h>
 #include <stdint.h>
+#include "vm_words_streams.h"
 
 #define COW_ISEQ_JIT_MOST_CALLS 0xffff
 #define COW_ISEQ_JIT_COUNTS (UINT64_C(1) << 63)
 #define COW_ISEQ_JIT_TOTAL_MASK ((UINT64_C(1) << 47) - 1)
-
-/* Counters of the table: one for each 16 bytes of a region (vm_words.h). Most are never touched, and take no
- * memory. */
-#define COW_ISEQ_JIT_TABLE (1 << 22)
 
 struct rb_iseq_jit {
     uint64_t code; /* the address of the machine code, or counters */
     void *yjit_payload;
 };
 
-/* The table; NULL: this process counts in the words of the iseqs. */
+/* The table: a counter for each iseq that a region can hold. Most are never touched, and take no memory. */
+#define COW_ISEQ_JIT_TABLE (COW_VM_WORDS_REGION / sizeof(struct rb_iseq_jit))
+extern uint16_t rb_iseq_jit_call_table[COW_ISEQ_JIT_TABLE];
+/* The same; NULL: this process counts in the words of the iseqs. */
 extern uint16_t *rb_iseq_jit_calls;
 
 /* Gives the counter of the iseq in the table. */

@@ -11,6 +11,8 @@
  * Who writes this memory after a fork: nobody; this file has no memory of its own.
  */
 
+#include "iseq_jit.h"
+
 /* Does the object need no cleanup when it dies? True only if its flags say so:
  * rb_gc_obj_free_vm_weak_references and rb_gc_obj_free would do nothing. */
 bool
@@ -110,8 +112,9 @@ rb_gc_current_thread(void)
     return GET_THREAD();
 }
 
-/* Where a forked process counts the calls of iseqs; see iseq_jit.h. */
+/* See iseq_jit.h. */
 uint16_t *rb_iseq_jit_calls;
+uint16_t rb_iseq_jit_call_table[COW_ISEQ_JIT_TABLE];
 
 /* The number of forks between the process that started the interpreter and this one. */
 unsigned int rb_gc_fork_depth;

@@ -35,10 +35,7 @@
 #include "poison.h"
 #include "vm_words_streams.h"
 
-/* Bytes of a region, and their number. An application of 33,000 iseqs needs 4 MB. */
-#ifndef COW_VM_WORDS_REGION
-# define COW_VM_WORDS_REGION ((size_t)64 << 20)
-#endif
+/* Regions of each kind. An application of 33,000 iseqs needs 4 MB. */
 #ifndef COW_VM_WORDS_REGIONS
 # define COW_VM_WORDS_REGIONS 8
 #endif

@@ -9,6 +9,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Bytes of a region. */
+#ifndef COW_VM_WORDS_REGION
+# define COW_VM_WORDS_REGION ((size_t)64 << 20)
+#endif
+
 /* What lies apart from what: words of one stream are written at about the same time, or by the same kind of
  * code, and are about equally old when they are freed. */
 enum cow_vm_words_stream {

@@ -19,7 +19,7 @@
 //! application (fewer than LEAST_ISEQS iseqs), for they may be masters to come; what Process.daemon leaves of a
 //! program, which has no siblings; and those whose user has given a threshold or RUBY_YJIT_FORK_POLICY=off.
 //!
-//! Who writes this memory after a fork: a child, the tables of hits and of calls.
+//! Who writes this memory after a fork: a child, the table of hits, and that of calls.
 
 use crate::fork::inherited;
 use crate::options::*;
@@ -39,8 +39,6 @@ const OWN_STUB_HITS: u8 = 3;
 const LEAST_ISEQS: u64 = 10_000;
 /// Bits of an index into the table of hits.
 const HITS_BITS: u32 = 15;
-/// Counters in the table of calls: COW_ISEQ_JIT_TABLE of iseq_jit.h.
-const CALLS_TABLE: usize = 1 << 22;
 
 /// After so many calls a method that is compiled gets an entry for the interpreter; 0: as others. See vm.c.
 #[no_mangle]
@@ -52,11 +50,11 @@ static mut WAITS: bool = false;
 static mut INHERITED_ISEQS: u64 = 0;
 static mut SWITCHED_OFF: bool = false;
 static mut HITS: [u8; 1 << HITS_BITS] = [0; 1 << HITS_BITS];
-static mut CALLS_SO_FAR: [u16; CALLS_TABLE] = [0; CALLS_TABLE];
 
 extern "C" {
     static rb_gc_fork_depth: c_uint;
     static mut rb_iseq_jit_calls: *mut u16;
+    static mut rb_iseq_jit_call_table: u16; // the first of many
     fn rb_warn(format: *const c_char, ...);
 }
 
@@ -88,7 +86,7 @@ fn wait_if_an_application_is_inherited() {
             rb_yjit_entry_threshold = rb_yjit_call_threshold;
         }
         WAITS = true;
-        rb_iseq_jit_calls = std::ptr::addr_of_mut!(CALLS_SO_FAR).cast();
+        rb_iseq_jit_calls = std::ptr::addr_of_mut!(rb_iseq_jit_call_table);
         rb_yjit_call_threshold = CALLS;
     }
 }
