@@ -194,11 +194,14 @@ class TestPages < Minitest::Test
 
   def test_perf_lines
     writers = Faults.parse(<<~TEXT)
-          7f06ba5f3b70 _start     7f06ba5f3b70 gc_mark
+          7f06ba5f3b70 _start     7f06ba5f3b70 gc_mark (/usr/bin/ruby)
           7f06ba5f3008 [unknown]     7f06ba5f47ad rb_str_new
-          564c03f91610 [unknown]     564c03983150 yjit::core::Type<A, B>::insert
+          564c03f91610 [unknown]     564c03983150 yjit::core::Type<A, B>::insert (/usr/bin/ruby)
+          7f06ba5f4b70 [unknown]     7f06ba5f3b70 [unknown] (/usr/lib/libz.so.2)
+          7f06ba5f5b70 [unknown]     7f06ba5f3b70 [unknown] (//anon)
     TEXT
-    assert_equal({ 0x7f06ba5f3000 => "gc_mark", 0x564c03f91000 => "yjit::core::Type<A, B>::insert" }, writers)
+    assert_equal({ 0x7f06ba5f3000 => "gc_mark", 0x564c03f91000 => "yjit::core::Type<A, B>::insert",
+                   0x7f06ba5f4000 => "a function of libz.so.2", 0x7f06ba5f5000 => "[unknown]" }, writers)
   end
 
   def test_tables_of_a_yjit_map

@@ -13,7 +13,7 @@ module CowBench
   class Faults
     Impossible = Class.new(StandardError)
     PARANOID = "/proc/sys/kernel/perf_event_paranoid"
-    LINE = /^\s*(?<address>\h+)(?: \S.*?)?\s+\h+ (?<function>\S.*)$/
+    LINE = /^\s*(?<address>\h+)(?: \S.*?)?\s+\h+ (?<function>\S.*?)(?: \((?<object>[^()]*)\))?$/
 
     # Raises Impossible, with the reason in one line, where perf cannot be used.
     def self.check
@@ -61,9 +61,10 @@ module CowBench
       !@answers.wait_readable(seconds).nil?
     end
 
-    # { address of a page => function that faulted on it first }
+    # { address of a page => function that faulted on it first }. A function that has no name is that of its
+    # library; machine code that was made while the process ran is "[unknown]".
     def self.first_writers(file)
-      script, errors, status = Open3.capture3("perf", "script", "--input", file, "--fields", "addr,ip,sym")
+      script, errors, status = Open3.capture3("perf", "script", "--input", file, "--fields", "addr,ip,sym,dso")
       raise Impossible, "perf script: #{errors.lines.first&.chomp || status}" unless status.success?
 
       parse(script)
@@ -72,9 +73,14 @@ module CowBench
     def self.parse(script)
       script.each_line.with_object({}) do |line, writers|
         found = LINE.match(line) or next
-        writers[found[:address].to_i(16) & -AddressSpace::PAGE] ||= found[:function]
+        writers[found[:address].to_i(16) & -AddressSpace::PAGE] ||= function(*found.values_at(2, 3))
       end
     end
+
+    def self.function(name, object)
+      name == "[unknown]" && object.to_s.match?(%r{\A/[^/]}) ? "a function of #{File.basename(object)}" : name
+    end
+    private_class_method :function
 
     private
 
