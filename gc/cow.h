@@ -24,8 +24,8 @@
  *     environment.c                   get_envparam_size; prepare_heap.c
  *
  * gc.c includes update_reference.c, late_names.c, vm_hooks.c and census.c; symbol.c includes symbol_names.c;
- * version.c includes revision.h; vm.c includes young_tables.c and iseq_jit.h, iseq.c and
- * thread_sync.c vm_words_streams.h, re.c regexp_uses.h, hash.c hash_iterations.h.
+ * version.c includes revision.h; vm.c includes young_tables.c, kept_caches.c and iseq_jit.h, iseq.c
+ * and thread_sync.c vm_words_streams.h, re.c regexp_uses.h, hash.c hash_iterations.h.
  *
  * The other headers need nothing of the interpreter, and test/c has unit tests of them: assertion,
  * vocabulary, os, setting_values, nursery_policy, seal_policy, sweep_modes, mark_stack, arena, alignoff,

@@ -2,8 +2,9 @@
 /*
  * vm_words: the parts of vm_words.h that need the interpreter: its lock, and malloc where there is no region.
  *
- * Entry points: rb_gc_vm_words_alloc, rb_gc_vm_words_free, which the VM calls; rb_gc_yjit_alloc,
- * rb_gc_yjit_free, rb_gc_yjit_fits, rb_gc_yjit_has, rb_gc_yjit_inherited_p, which YJIT calls.
+ * Entry points: rb_gc_vm_words_alloc, rb_gc_vm_words_free, rb_gc_vm_words_inherited_p, which the VM calls;
+ * rb_gc_yjit_alloc, rb_gc_yjit_free, rb_gc_yjit_fits, rb_gc_yjit_has, rb_gc_yjit_inherited_p, which YJIT
+ * calls.
  */
 
 #include "vm_words.h"
@@ -39,6 +40,14 @@ rb_gc_vm_words_free(enum cow_vm_words_stream stream, void *block, size_t size)
 
     if (ours) rb_gc_adjust_memory_usage(-(ssize_t)size);
     else ruby_xfree(block);
+}
+
+/* Is the word in a block of the VM's, and is that inherited? Without the VM lock: another Ractor that takes
+ * memory meanwhile may make the answer wrong. */
+bool
+rb_gc_vm_words_inherited_p(const void *word)
+{
+    return cow_vm_words_has(&cow_vm_words, word) && cow_vm_words_inherited(&cow_vm_words, word);
 }
 
 /* Gives the stream for blocks of YJIT's of +size+ bytes. */

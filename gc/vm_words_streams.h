@@ -29,6 +29,7 @@ enum cow_vm_words_stream {
 
 void *rb_gc_vm_words_alloc(enum cow_vm_words_stream stream, size_t size);
 void rb_gc_vm_words_free(enum cow_vm_words_stream stream, void *block, size_t size);
+bool rb_gc_vm_words_inherited_p(const void *word);
 void *rb_gc_yjit_alloc(size_t size);
 bool rb_gc_yjit_free(void *block, size_t size);
 bool rb_gc_yjit_has(const void *block);

@@ -285,21 +285,6 @@ rb_young_inherited_constant_p(ID id, const void *cache)
     return st_lookup((st_table *)caches, (st_data_t)cache, NULL);
 }
 
-/* Shall an inherited call cache keep the index that it has, although an object of another shape was seen?
- * After many such objects it takes theirs: the program may see no others any more. Caches whose addresses
- * agree in some bits are counted together. */
-bool
-rb_cc_keeps_index(const struct rb_callcache *cc)
-{
-    enum { COUNTERS = 1024, MOST_MISSES = 4096 };
-    static uint16_t misses[COUNTERS]; /* of call caches, by their addresses */
-    uint16_t *count = &misses[(VALUE)cc / (sizeof(VALUE) * 5) % COUNTERS];
-
-    if (*count == MOST_MISSES) return false;
-    ++*count;
-    return true;
-}
-
 static int
 cow_young_list_class(st_data_t klass, st_data_t young, st_data_t list)
 {

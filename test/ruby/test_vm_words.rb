@@ -343,6 +343,45 @@ class TestVmWords < Minitest::Test
     RUBY
   end
 
+  # A call, and a variable, of another class than the parent saw: they are found, and stored when this happens
+  # again and again.
+  def test_inherited_sites_keep_their_caches
+    skip "no regions" if LOCATOR != "arena" || ASAN
+    out = run_ruby(IN_CHILD + EACH_MAPPING + <<~'RUBY', env: PLACE)
+      def written
+        sum = 0
+        each_mapping($$) { |kind, text| sum += text[/^Private_Dirty: +(\d+)/, 1].to_i if kind == "VM words" }
+        sum
+      end
+      class One; def initialize = @a = 1; def name = 1; end
+      class Two < One; def initialize = (@b, @a = 2, 3); def name = super + 1; end
+      SITES = (0...4_000).map { |i| eval("->(x) { x.name }") }
+      One.class_eval((0...1_000).map { |i| "def read#{i} = @a" }.join("\n"))
+      READERS = One.instance_methods(false).grep(/read/)
+      def sum(object) = SITES.sum { |site| site.call(object) } + READERS.sum { |reader| object.send(reader) }
+      def same(expected, found) = expected == found || raise("#{found} where #{expected} was expected")
+      same(5_000, sum(One.new))
+      written
+      in_child do
+        two = Two.new
+        3.times { written }
+        before = written
+        3.times { same(11_000, sum(two)) }
+        few = written
+        same(5_000, sum(One.new))
+        GC.start
+        GC.compact if GC.respond_to?(:compact)
+        14.times { same(11_000, sum(two)) }
+        same(5_000, sum(One.new))
+        puts few - before, written - few
+        in_child { 20.times { same(11_000, sum(two)); same(5_000, sum(One.new)) } }
+      end
+    RUBY
+    few, many = out.split.map(&:to_i)
+    assert_operator few, :<, 24, "KB written by calls that are not repeated"
+    assert_operator many, :>, 40, "KB"
+  end
+
   # The same by a JIT that compiles early, so that its words are written and read.
   %w[--yjit-call-threshold=2 --rjit-call-threshold=2].each do |option|
     jit = option[/\w+jit/]

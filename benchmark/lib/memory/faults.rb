@@ -61,10 +61,11 @@ module CowBench
       !@answers.wait_readable(seconds).nil?
     end
 
-    # { address of a page => function that faulted on it first }. A function that has no name is that of its
+    # { address of a page => function that faulted on it first }. A function that has no name is told by its
     # library; machine code that was made while the process ran is "[unknown]".
     def self.first_writers(file)
-      script, errors, status = Open3.capture3("perf", "script", "--input", file, "--fields", "addr,ip,sym,dso")
+      script, errors, status = Open3.capture3("perf", "script", "--input", file, "--fields",
+                                              "addr,ip,sym,dso")
       raise Impossible, "perf script: #{errors.lines.first&.chomp || status}" unless status.success?
 
       parse(script)
