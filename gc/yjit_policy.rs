@@ -7,10 +7,10 @@
 //!
 //! A method is compiled after CALLS calls. One that is compiled, but has no entry for the interpreter, as compiled
 //! code has called it only, gets that after as many calls as in other processes. A stub of inherited code is
-//! compiled when it is hit for the STUB_HITS-th time, and one of its own code when it is hit for the
-//! OWN_STUB_HITS-th, unless it only waits for the types of values (deferred), as those are on the way that the
-//! method has just gone. Until then a hit goes on in the interpreter, or, if the block that it wants is there, in
-//! that block, without a link to it. Hits are counted in a table of the process's own, by the address of the
+//! compiled when it is hit for the STUB_HITS-th time; until then a hit goes on in the interpreter, or, if the block
+//! that it wants is there, in that block, without a link to it. Stubs of the process's own code are compiled at
+//! once: a method that is called so often is worth all of the ways that it goes, and each hit of a stub leaves
+//! compiled code until the method is called again. Hits are counted in a table of the process's own, by the address of the
 //! branch. Branches that share an entry of it are compiled earlier or later than others. Calls are counted in a
 //! table as well (iseq_jit.h): most methods that a worker calls it calls a few times only, and their own counters
 //! would be copied with the page.
@@ -30,11 +30,10 @@ use std::os::raw::{c_char, c_uint};
 
 /// After so many calls a method is compiled. To compile one takes 0.6 ms in a Rails application, and a call of it
 /// then takes half a microsecond less: who rents until the price is paid, and then buys, never pays more than twice
-/// what would have been best (ski rental).
-const CALLS: u64 = 1_200;
-/// After so many hits a stub is compiled: one of inherited code, one of the process's own.
-const STUB_HITS: u8 = 30;
-const OWN_STUB_HITS: u8 = 3;
+/// what would have been best (ski rental). That would be 1,200; 2,000 took as little time and 2 to 4 MB less.
+const CALLS: u64 = 2_000;
+/// After so many hits a stub of inherited code is compiled. 60 and 30 took more time and saved no memory.
+const STUB_HITS: u8 = 10;
 /// A process that has fewer iseqs when it is forked has no application yet.
 const LEAST_ISEQS: u64 = 10_000;
 /// Bits of an index into the table of hits.
@@ -120,19 +119,14 @@ pub extern "C" fn rb_yjit_daemonized() {
 
 /// Counts a hit of a stub. +address+ and +index+ say which one it is, +code+ is where its branch is. Gives true if
 /// the process shall go on without it being compiled.
-pub fn stub_is_cold(address: usize, index: usize, code: CodePtr, deferred: bool) -> bool {
-    if unsafe { !WAITS } {
+pub fn stub_is_cold(address: usize, index: usize, code: CodePtr) -> bool {
+    if unsafe { !WAITS } || !inherited().code_end.map_or(false, |end| code < end) {
         return false;
     }
-    let threshold = match inherited().code_end {
-        Some(end) if code < end => STUB_HITS,
-        _ if deferred => return false,
-        _ => OWN_STUB_HITS,
-    };
     let place = crate::word::hash(address ^ index) >> (64 - HITS_BITS);
     let hits = unsafe { &mut HITS[place as usize] };
     *hits += 1;
-    if *hits < threshold {
+    if *hits < STUB_HITS {
         return true;
     }
     *hits = 0;

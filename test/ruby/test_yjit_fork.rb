@@ -111,10 +111,10 @@ class TestYJITFork < Minitest::Test
       in_child do
         call = fresh("young")
         iseqs_before = iseqs
-        1_190.times(&call)
-        same(iseqs_before, iseqs, "compiled iseqs after 1,190 calls")
+        1_990.times(&call)
+        same(iseqs_before, iseqs, "compiled iseqs after 1,990 calls")
         20.times(&call)
-        same(true, iseqs > iseqs_before, "more compiled iseqs after 1,210 calls")
+        same(true, iseqs > iseqs_before, "more compiled iseqs after 2,010 calls")
       end
       call = fresh("of_the_parent")
       before = iseqs
@@ -157,8 +157,8 @@ class TestYJITFork < Minitest::Test
         before = iseqs
         40.times do |i|
           call = fresh("late#{i}")
-          1_190.times(&call)
-          same(before, iseqs, "compiled iseqs after 1,190 calls")
+          1_990.times(&call)
+          same(before, iseqs, "compiled iseqs after 1,990 calls")
         end
       end
     RUBY
@@ -178,10 +178,10 @@ class TestYJITFork < Minitest::Test
       200.times { way.call(true) }
       in_child do
         before = blocks
-        29.times { |i| same(14, way.call(false), "call #{i}") }
-        same(before, blocks, "compiled blocks after 29 hits")
+        9.times { |i| same(14, way.call(false), "call #{i}") }
+        same(before, blocks, "compiled blocks after 9 hits")
         1.times { |i| same(14, way.call(false), "call #{i}") }
-        same(true, blocks > before, "more compiled blocks after 30 hits")
+        same(true, blocks > before, "more compiled blocks after 10 hits")
         puts two_ways(true)
       end
     RUBY

@@ -76,13 +76,13 @@ module CowBench
     # Figures of a run that perf watched say nothing about speed.
     def self.values(setting, run)
       return page_values(run["pages"]["kinds"]) if setting.measure.to_s == "pages"
-      return speed_values(setting, run["loads"]) if setting.measure.to_s == "speed"
-
       last = run["points"].last
       load = run["loads"].last
       growth = run["points"].to_h do |point|
         ["#{setting.label}, after #{point["requests"]}", private_of(point)]
       end
+      return speed_values(setting, run["loads"]).merge(growth: growth) if setting.measure.to_s == "speed"
+
       master = master_of(run["points"].first)
       { private: { "#{setting.label}, after #{last["requests"]}" => private_of(last) }, growth: growth,
         share: master && growth.transform_values { |mb| mb / master },

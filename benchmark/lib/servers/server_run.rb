@@ -98,6 +98,12 @@ module CowBench
         raise Server::Missing, "there is no jemalloc to preload (Debian package libjemalloc2)"
     end
 
+    # What the processes hold after +step+ requests.
+    def look(step)
+      processes = @server.look.map { |seen| seen.to_h.except(:sample).merge(seen.sample) }
+      { requests: step, processes: processes }
+    end
+
     private
 
     # Seconds that Passenger's watchdog may go on to clean up there itself.
@@ -126,11 +132,6 @@ module CowBench
     # As the setting wants it, and without a failure.
     def rehearsed?
       !@setting.rehearsed || @server.rehearsal&.then { |text| !text.include?("failed") }
-    end
-
-    def look(step)
-      processes = @server.look.map { |seen| seen.to_h.except(:sample).merge(seen.sample) }
-      { requests: step, processes: processes }
     end
 
     # Records the page faults of the worker whose pages are looked at.

@@ -18,14 +18,17 @@ module CowBench
       @stops = stops || (quick ? QUICK_STEPS : STEPS)
     end
 
-    # Gives an array of hashes for JSON, one for each build: the sums between the stops.
+    # Gives an array of hashes for JSON, one for each build: the sums between the stops, and what the processes
+    # held there.
     def call
       @runs.each(&:start)
       played = @runs.map { [] }
+      points = @runs.map { |run| [run.look(0)] }
       turns.each_with_index do |(from, to), i|
         @runs.each_index.to_a.rotate(i).each { |run| played[run] << @runs[run].drive(from, to) }
+        @runs.zip(points) { |run, seen| seen << run.look(to) } if @stops.include?(to)
       end
-      played.map { |loads| { loads: between_stops(loads) } }
+      played.zip(points).map { |loads, seen| { points: seen, loads: between_stops(loads) } }
     ensure
       @runs.each(&:stop)
     end
