@@ -183,7 +183,7 @@ class TestServerReport < Minitest::Test
       { "from" => from, "to" => to, "requests" => to - from, "rate" => 100.0, "cpu" => cpu * slower }
     end
     setting = ServerMatrix.only(measure: [:speed]).first.to_h.transform_keys(&:to_s)
-    { "setting" => setting, "build" => build, "round" => 1, "loads" => loads }
+    curve(build, cpu * 100).merge("setting" => setting, "loads" => loads)
   end
 
   def test_speed
@@ -192,6 +192,7 @@ class TestServerReport < Minitest::Test
     assert_match(/^unicorn, warmup, glibc, 0 to 100 +4\.00 +3\.00 +0\.75$/, text)
     assert_match(/^unicorn, warmup, glibc, 100 to 300 +2\.00 +1\.50 +0\.75$/, text)
     assert_match(/^unicorn, warmup, glibc, 100 to 300 +100 +100 +1\.00$/, text)
+    assert_match(/^unicorn, warmup, glibc, after 100 +140\.0 +130\.0 +0\.93$/, text)
     assert_match(/^unicorn, warmup, glibc, after 300 +2\.67 +2\.00 +0\.75$/, text)
   end
 

@@ -81,11 +81,11 @@ module CowBench
       growth = run["points"].to_h do |point|
         ["#{setting.label}, after #{point["requests"]}", private_of(point)]
       end
-      return speed_values(setting, run["loads"]).merge(growth: growth) if setting.measure.to_s == "speed"
-
       master = master_of(run["points"].first)
-      { private: { "#{setting.label}, after #{last["requests"]}" => private_of(last) }, growth: growth,
-        share: master && growth.transform_values { |mb| mb / master },
+      memory = { growth: growth, share: master && growth.transform_values { |mb| mb / master } }
+      return memory.merge(speed_values(setting, run["loads"])).compact if setting.measure.to_s == "speed"
+
+      { private: { "#{setting.label}, after #{last["requests"]}" => private_of(last) }, **memory,
         tree: Memory.mb(last["processes"].sum { |process| process["Pss"] }), rate: load["rate"],
         p50: load["p50"], p99: load["p99"], cpu: cpu_of(run["loads"]),
         cpu_so_far: cpu_so_far(setting, run["loads"]), first_fork: run["first_fork"],

@@ -18,8 +18,8 @@ module CowBench
       @stops = stops || (quick ? QUICK_STEPS : STEPS)
     end
 
-    # Gives an array of hashes for JSON, one for each build: the sums between the stops, and what the processes
-    # held there.
+    # Gives an array of hashes for JSON, one for each build: the sums between the stops, and what the
+    # processes held there.
     def call
       @runs.each(&:start)
       played = @runs.map { [] }
