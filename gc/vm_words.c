@@ -47,7 +47,7 @@ rb_gc_vm_words_free(enum cow_vm_words_stream stream, void *block, size_t size)
 bool
 rb_gc_vm_words_inherited_p(const void *word)
 {
-    return cow_vm_words_has(&cow_vm_words, word) && cow_vm_words_inherited(&cow_vm_words, word);
+    return cow_vm_words_inherited(&cow_vm_words, word);
 }
 
 /* Gives the stream for blocks of YJIT's of +size+ bytes. */
@@ -105,5 +105,5 @@ rb_gc_yjit_fits(size_t size, size_t new_size)
 bool
 rb_gc_yjit_inherited_p(const void *block)
 {
-    return rb_gc_yjit_has(block) && cow_vm_words_inherited(&cow_yjit_words, block);
+    return cow_vm_words_inherited(&cow_yjit_words, block);
 }

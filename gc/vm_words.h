@@ -146,13 +146,13 @@ cow_vm_words_has(const struct cow_vm_words *words, const void *block)
     return cow_vm_words_region(words, block) != NULL;
 }
 
-/* Was +block+, which lies in a region, there when the process was forked? */
+/* Does +block+ lie in a region, and was it there when the process was forked? */
 static inline bool
 cow_vm_words_inherited(const struct cow_vm_words *words, const void *block)
 {
     const struct cow_vm_words_region *region = cow_vm_words_region(words, block);
 
-    if ((uintptr_t)block - (uintptr_t)region->start >= region->inherited) return false;
+    if (region == NULL || (uintptr_t)block - (uintptr_t)region->start >= region->inherited) return false;
     for (int i = 0; i < COW_VM_WORDS_STREAMS; i++) {
         if (words->streams[i].own <= (const char *)block && (const char *)block < words->streams[i].own_end)
             return false;
@@ -477,7 +477,7 @@ cow_vm_words_verify(const struct cow_vm_words *words, FILE *out)
         const struct cow_vm_words_lost *lost = &words->lost[i];
 
         free_bytes += lost->size;
-        if (!cow_vm_words_has(words, lost->block) || !cow_vm_words_inherited(words, lost->block)) {
+        if (!cow_vm_words_inherited(words, lost->block)) {
             fprintf(out, "cow_vm_words.lost[%zu]: expected an inherited block, found %p\n", i,
                     (const void *)lost->block);
             return false;

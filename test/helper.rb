@@ -112,6 +112,13 @@ module CowTest
     ensure
       space&.close
     end
+
+    # KB that this process alone holds of a kind.
+    def private_dirty(wanted)
+      sum = 0
+      each_mapping($$) { |kind, text| sum += text[/^Private_Dirty: +(\d+)/, 1].to_i if kind == wanted }
+      sum
+    end
   RUBY
   PLACE = { "ROOT" => ROOT }.freeze
 

@@ -299,15 +299,14 @@ class TestServersCommand < Minitest::Test
     assert_refused(/not understood: more/, "run-servers", "more")
     assert_refused(/--stops wants numbers that grow/, "run-servers", "--stops", "100,50")
     assert_refused(/--stops wants a number above 0/, "run-servers", "--stops", "100,x")
-    ["cow", "cow+off", "cow+,A=1", "cow+off,A"].each do |text|
-      assert_refused(/--variant wants NAME\+WORD,VARIABLE=VALUE, not #{Regexp.escape(text)}/, "run-servers",
-                     "--variant", text)
+    ["cow", "cow+off", "cow+off:A", "cow+off:=1"].each do |text|
+      assert_refused(/--env wants NAME:KEY=VALUE, not #{Regexp.escape(text)}/, "run-servers", "--env", text)
     end
     skip "wrk is not installed (Debian package wrk)" if Wrk.missing
 
     assert_refused(/no such file/, "run-servers", "--ruby", "a=/nowhere/ruby")
-    assert_refused(/--variant: no such: b \(there are a\)/, "run-servers", "--ruby", "a=#{RUBY}", "--variant",
-                   "b+off,A=1")
+    assert_refused(/--env names no build: b \(there are a\)/, "run-servers", "--ruby", "a=#{RUBY}", "--env",
+                   "b:A=1")
   end
 
   def test_list
@@ -363,9 +362,9 @@ class TestSideBySide < Minitest::Test
   def test_both_play_the_same_requests
     ruby = ENV["COW_INSTALLED_RUBY"] || RbConfig.ruby
     Dir.mktmpdir do |directory|
-      out, errors, status = command("run-servers", "--ruby", "test=#{ruby}", "--variant", "test+more,MORE=1",
-                                    "--stops", "300,400", "--measure", "speed", "--server", "puma", "--app",
-                                    "rack", "--output", directory)
+      out, errors, status = command("run-servers", "--ruby", "test=#{ruby}", "--ruby", "test+more=#{ruby}",
+                                    "--env", "test+more:MORE=1", "--stops", "300,400", "--measure", "speed",
+                                    "--server", "puma", "--app", "rack", "--output", directory)
       reason = errors[/^benchmark.run-servers: (wrk is not.*)/, 1] || out[/^skipped: (.*)/, 1]
       skip reason if reason
 

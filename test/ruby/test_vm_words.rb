@@ -348,11 +348,7 @@ class TestVmWords < Minitest::Test
   def test_inherited_sites_keep_their_caches
     skip "no regions" if LOCATOR != "arena" || ASAN
     out = run_ruby(IN_CHILD + EACH_MAPPING + <<~'RUBY', env: PLACE)
-      def written
-        sum = 0
-        each_mapping($$) { |kind, text| sum += text[/^Private_Dirty: +(\d+)/, 1].to_i if kind == "VM words" }
-        sum
-      end
+      def written = private_dirty("VM words")
       class One; def initialize = @a = 1; def name = 1; end
       class Two < One; def initialize = (@b, @a = 2, 3); def name = super + 1; end
       SITES = (0...4_000).map { |i| eval("->(x) { x.name }") }

@@ -127,11 +127,7 @@ class TestYJITFork < Minitest::Test
   def test_calls_are_counted_in_few_pages
     skip "no regions" if LOCATOR != "arena" || ASAN
     out = run_yjit(APPLICATION + EACH_MAPPING + <<~'RUBY', env: PLACE)
-      def written
-        sum = 0
-        each_mapping($$) { |kind, text| sum += text[/^Private_Dirty: +(\d+)/, 1].to_i if kind == "VM words" }
-        sum
-      end
+      def written = private_dirty("VM words")
       in_child do
         fillers = (0...10_500).map { |i| method(:"filler#{i}").unbind }
         before = written

@@ -14,10 +14,11 @@ module CowBench
     # What the observer's own environment must not pass on.
     FOREIGN = /\A(RUBY|GEM_|BUNDLE|MALLOC_|JE_MALLOC|LD_PRELOAD\z|LD_LIBRARY_PATH\z)/
 
-    # Splits the argument of --ruby.
+    # Splits the argument of --ruby. A name with a plus sign, as cow+off, is for the same ruby in another
+    # environment.
     def self.name_and_path(text)
       name, path = text.split("=", 2)
-      good = path && !path.empty? && name.match?(/\A[\w.-]+\z/)
+      good = path && !path.empty? && name.match?(/\A[\w.+-]+\z/)
       raise Unusable, "--ruby wants NAME=PATH, not #{text}" unless good
 
       [name, path]

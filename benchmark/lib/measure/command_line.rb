@@ -94,6 +94,27 @@ module CowBench
       end
     end
 
+    # --env NAME:KEY=VALUE, which may be given again.
+    def define_env(options)
+      @env = Hash.new { |hash, name| hash[name] = {} }
+      options.on("--env NAME:KEY=VALUE", "an environment variable for a build; may be given again") do |text|
+        name, setting = text.split(":", 2)
+        key, value = setting&.split("=", 2)
+        raise Bad, "--env wants NAME:KEY=VALUE, not #{text}" unless value && key.match?(/\A\w+\z/)
+
+        @env[name][key] = value
+      end
+    end
+
+    # The builds of --ruby, each with its --env, ready to run.
+    def given_builds
+      needs_rubies
+      unknown = (@env.keys - @rubies.keys).first
+      raise Bad, "--env names no build: #{unknown} (there are #{@rubies.keys.join(", ")})" if unknown
+
+      @rubies.map { |name, path| Build.new(name, path, env: @env.fetch(name, {})).check }
+    end
+
     def needs_rubies
       raise Bad, "no ruby to measure: give --ruby NAME=PATH, the base first" if @rubies.empty?
     end

@@ -27,7 +27,6 @@ module CowBench
     def initialize(arguments)
       super
       @options = Options.new
-      @env = Hash.new { |hash, name| hash[name] = {} }
       @glibc = true
     end
 
@@ -51,9 +50,7 @@ module CowBench
     end
 
     def define_builds(parser)
-      parser.on("--env NAME:KEY=VALUE", "an environment variable for a build; may be given again") do |text|
-        add_env(text)
-      end
+      define_env(parser)
       parser.on("--[no-]glibc", "also measure the memory of the base with glibc's malloc",
                 "and MALLOC_ARENA_MAX=2 (default: yes)") { |on| @glibc = on }
     end
@@ -94,14 +91,6 @@ module CowBench
       say(Benchmark.all.map { |benchmark| format("%-14s %s", benchmark.title, benchmark.summary) })
     end
 
-    def add_env(text)
-      name, setting = text.split(":", 2)
-      key, value = setting&.split("=", 2)
-      raise Bad, "--env wants NAME:KEY=VALUE, not #{text}" unless value && key.match?(/\A\w+\z/)
-
-      @env[name][key] = value
-    end
-
     def pattern(text)
       Regexp.new(text)
     rescue RegexpError => e
@@ -114,11 +103,7 @@ module CowBench
 
     # Ready to run; the first is the base.
     def builds
-      needs_rubies
-      unknown = (@env.keys - @rubies.keys).first
-      raise Bad, "--env names no build: #{unknown} (there are #{@rubies.keys.join(", ")})" if unknown
-
-      base, *others = @rubies.map { |name, path| Build.new(name, path, env: @env.fetch(name, {})).check }
+      base, *others = given_builds
       [base, *(base.with("glibc", glibc_environment(base)) if @glibc), *others]
     end
 

@@ -74,7 +74,7 @@ module CowBench
     def self.parse(script)
       script.each_line.with_object({}) do |line, writers|
         found = LINE.match(line) or next
-        writers[found[:address].to_i(16) & -AddressSpace::PAGE] ||= function(*found.values_at(2, 3))
+        writers[found[:address].to_i(16) & -AddressSpace::PAGE] ||= function(found[:function], found[:object])
       end
     end
 

@@ -76,6 +76,7 @@ module CowBench
     # Figures of a run that perf watched say nothing about speed.
     def self.values(setting, run)
       return page_values(run["pages"]["kinds"]) if setting.measure.to_s == "pages"
+
       last = run["points"].last
       load = run["loads"].last
       growth = run["points"].to_h do |point|

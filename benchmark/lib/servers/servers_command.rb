@@ -47,9 +47,7 @@ module CowBench
 
     def define(options)
       define_rubies(options, "a ruby to measure; may be given again")
-      @variants = []
-      options.on("--variant NAME+WORD,VARIABLE=VALUE", Array, "the ruby NAME once more, with these variables",
-                 "in its environment; may be given again") { |words| @variants << variant(words) }
+      define_env(options)
       options.on("--quick", "each server once, with a few requests") { @quick = true }
       options.on("--whole", "all combinations (many hours)") { @whole = true }
       options.on("--runs N", Integer, "rounds (default 1)") { |n| @rounds = positive("--runs", n) }
@@ -78,26 +76,6 @@ module CowBench
       end
     end
 
-    # Name of the ruby, word, environment.
-    def variant(words)
-      name, *pairs = words
-      ruby, word = name.to_s.split("+", 2)
-      pairs.map! { |pair| pair.split("=", 2) }
-      good = word&.match?(/\A[\w.-]+\z/) && pairs.any? && pairs.all? { |pair| pair.size == 2 }
-      raise Bad, "--variant wants NAME+WORD,VARIABLE=VALUE, not #{words.join(",")}" unless good
-
-      [ruby, word, pairs.to_h]
-    end
-
-    def builds
-      plain = @rubies.to_h { |name, path| [name, Build.new(name, path).check] }
-      variants = @variants.map do |name, word, environment|
-        known("--variant", [name], @rubies.keys)
-        plain.fetch(name).with(word, environment)
-      end
-      plain.values + variants
-    end
-
     def settings
       return ServerMatrix.product if @whole
       return ServerMatrix.only(@axes) if @axes.any?
@@ -106,7 +84,7 @@ module CowBench
     end
 
     def measure
-      @builds = builds
+      @builds = given_builds
       @output = output(@output || File.join(ROOT, "build/benchmark", @quick ? "servers-quick" : "servers"))
       FileUtils.mkdir_p(File.join(@output, "runs"))
       @apps = App::NAMES.to_h { |name| [name, App.new(name, File.join(ROOT, "build"))] }
@@ -159,11 +137,13 @@ module CowBench
       omit("failed", setting, names, e)
     end
 
+    # What was found of each build, in their order.
     def outcomes(setting, builds)
-      given = [@apps.fetch(setting.app), { quick: @quick, stops: @stops }]
-      return SideBySide.new(setting, builds, given.first, **given.last).call if setting.measure == :speed
+      app = @apps.fetch(setting.app)
+      options = { quick: @quick, stops: @stops }
+      return SideBySide.new(setting, builds, app, **options).call if setting.measure == :speed
 
-      builds.map { |build| ServerRun.new(setting, build, given.first, **given.last).call }
+      builds.map { |build| ServerRun.new(setting, build, app, **options).call }
     end
 
     def omit(word, setting, names, error)
