@@ -59,9 +59,21 @@ end
 # Whether a test is expected to fail in some runs only: that it passes is then no news.
 def sometimes?(reason) = reason.start_with?("sometimes: ")
 
+# The tests of a stage that may fail, each with its reason. The stage yjit runs test-all as well, and what is
+# expected of that is expected there.
+def expected_reasons(stage, kind)
+  failures = expected_failures(kind)
+  reasons = failures.fetch(stage, {})
+  return reasons unless stage == "yjit"
+
+  ALL_WAYS.keys.reduce(reasons) do |found, where|
+    found.merge(failures.fetch("all", {}).transform_keys { |test| where + test })
+  end
+end
+
 # Compares a suite with what is expected; gives the lines to print.
 def compare(stage, outcome, quick, kind = nil)
-  reasons = expected_failures(kind).fetch(stage, {})
+  reasons = expected_reasons(stage, kind)
   lines = []
   outcome.tests.each do |test, result|
     if reasons.key?(test)

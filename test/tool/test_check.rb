@@ -220,6 +220,17 @@ class TestCheck < Minitest::Test
                  alike(ways.map(&outcome)).tests.select { |_, result| result == "failed" })
   end
 
+  # What is expected of test-all is expected of both of its runs with YJIT, and no more.
+  def test_expected_failures_of_test_all_hold_with_yjit
+    with_expected("all\ta.rb A x\troot\nyjit\tin a child: a.rb A y\tsecond run\n", "") do
+      expected = ["all: a.rb A x", "all, in a child: a.rb A x", "in a child: a.rb A y"]
+      failed = ["all: a.rb A y", "a.rb A x"]
+      o = Outcome.new((expected + failed).to_h { |name| [name, "failed"] }, [])
+      assert_equal failed.map { |name| "FAILED: #{name}" }, compare("yjit", o, false).grep(/\AFAILED/)
+      assert_equal failed, o.tests.select { |_, result| result == "failed" }.keys
+    end
+  end
+
   # Each ruby of both suites runs with the option; the names say which way.
   def test_the_suites_of_yjit_run_twice
     asked = []
