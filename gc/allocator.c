@@ -185,6 +185,15 @@ cow_allocator_warmup(void)
     cow_allocator_trim();
 }
 
+/* Gives free memory back because others need it. In a child glibc writes headers of inherited blocks when it
+ * does so, and copies their pages: there only if it is +critical+. */
+static void
+cow_allocator_release(bool child, bool critical)
+{
+    if (!child || cow_allocator.kind != COW_ALLOCATOR_GLIBC) cow_allocator_trim();
+    else if (cow_allocator.on && critical) cow_allocator.calls.trim(0);
+}
+
 /* Gives the size of the blocks to fill holes with after those of +size+. glibc's blocks have sizes of 24, 40,
  * 56 and so on; up to CACHED bytes the thread's cache has a list of each. */
 static size_t

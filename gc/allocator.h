@@ -32,7 +32,8 @@
  *
  * Entry points: cow_allocator_free, cow_allocator_realloc. In allocator.c: cow_allocator_find;
  * cow_allocator_trim, cow_allocator_warmup and cow_allocator_prefork in a parent; cow_allocator_inherit,
- * cow_allocator_thread and cow_allocator_collected in a child; cow_allocator_allocated.
+ * cow_allocator_thread and cow_allocator_collected in a child; cow_allocator_release,
+ * cow_allocator_allocated.
  *
  * Who writes this memory after a fork: a child writes the words below at the fork, and the counters of blocks
  * that it leaves. The bitmap it only reads; its parent writes it again after a seal.
@@ -148,6 +149,7 @@ struct cow_allocator {
 static struct cow_allocator cow_allocator;
 
 static void cow_allocator_collected(size_t full_collections);
+static void cow_allocator_release(bool child, bool critical);
 static void cow_allocator_free_inherited(void *block);
 static void *cow_allocator_realloc_inherited(void *block, size_t size);
 

@@ -73,7 +73,7 @@
  *     free pages below committed are poisoned (poison.h)
  */
 struct cow_arena {
-    char sign[8];     /* COW_ARENA_SIGN, by which benchmark/pages finds arenas in another process */
+    char sign[8];     /* COW_ARENA_SIGN, by which cowruby-memory finds arenas in another process */
     size_t head;      /* bytes before the first heap page */
     struct cow_arena *next; /* in the order in which arenas were made */
     size_t pages;     /* number behind the last heap page; the arena's first bytes have number 0 */

@@ -17,7 +17,8 @@
  *     heap_walk.c                     each_obj_callback, each_page_callback
  *     exit_duties.h, gc_stat.h        (before the shutdown; before objspace_free_slots)
  *     sweep.c                         gc_sweep_plane
- *     heap_growth.c, seal.c           heap_allocatable_slots_expand; sweep.c (seal.c includes vm_words.c)
+ *     heap_growth.c, seal.c           heap_allocatable_slots_expand; sweep.c (which include
+ *                                     pressure.c, vm_words.c)
  *     mark_push.h, mark.c             push_mark_stack_chunk; pop_mark_stack
  *     verify.c                        struct verify_internal_consistency_struct
  *     prepare_heap.c, fork.c          garbage_collect; prepare_heap.c (which includes allocator.c)
@@ -28,8 +29,9 @@
  * and thread_sync.c vm_words_streams.h, re.c regexp_uses.h, hash.c hash_iterations.h.
  *
  * The other headers need nothing of the interpreter, and test/c has unit tests of them: assertion,
- * vocabulary, os, setting_values, nursery_policy, seal_policy, sweep_modes, mark_stack, arena, alignoff,
- * page_map, malloc_pages, locate_bits, slot_map, poison, vm_words.
+ * vocabulary, os, setting_values, nursery_policy, growth_policy, pressure_policy, pressure_files,
+ * pressure_tree, fork_report, seal_policy, sweep_modes, mark_stack, arena, alignoff, page_map, malloc_pages,
+ * locate_bits, slot_map, poison, vm_words.
  *
  * COW_HEAP is defined from here on. Upstream's functions that this directory replaces stand in default.c
  * between #ifndef COW_HEAP and #endif, so that a patch need not remove them.
@@ -54,20 +56,70 @@ extern unsigned int rb_gc_fork_depth;
 
 #include "setting_values.h"
 #include "nursery_policy.h"
+#include "growth_policy.h"
+#include "pressure_policy.h"
+#include "pressure_tree.h"
 #include "seal_policy.h"
 #include "sweep_modes.h"
 #include "mark_stack.h"
 #include "allocator.h"
 
+/* Which of upstream's settings are given, by what they decide (cow_given). */
+enum cow_given {
+    COW_GIVEN_FREE_SLOTS = 1,  /* RUBY_GC_HEAP_FREE_SLOTS and its ratios */
+    COW_GIVEN_GROWTH = 2,      /* RUBY_GC_HEAP_GROWTH_FACTOR, RUBY_GC_HEAP_GROWTH_MAX_SLOTS */
+    COW_GIVEN_SLOTS = COW_GIVEN_FREE_SLOTS | COW_GIVEN_GROWTH,
+    COW_GIVEN_OLD_OBJECTS = 4, /* RUBY_GC_HEAP_OLDOBJECT_LIMIT_FACTOR */
+    COW_GIVEN_MALLOC = 8,      /* RUBY_GC_MALLOC_LIMIT... */
+    COW_GIVEN_OLDMALLOC = 16   /* RUBY_GC_OLDMALLOC_LIMIT... */
+};
+
+/* By which rule a heap was allowed to grow: upstream's ratios, growth_policy.h or nursery_policy.h. */
+enum cow_growth_rule { COW_GROWN_BY_RATIOS, COW_GROWN_BY_MODEL, COW_GROWN_BY_NURSERY };
+
+/* What heap_growth.c knows besides the model. */
+struct cow_growth_limits {
+    /* Limits of malloc by upstream's rule, where the model may allow more; 0 before the first collection. */
+    size_t malloc, oldmalloc;
+    bool oldmalloc_rules; /* the collection that begins applies the rule of .oldmalloc */
+    bool inherited; /* the process was forked by a big one: the model does not hold */
+    size_t grown[COW_GROWN_BY_NURSERY + 1]; /* how often, by which rule; for GC.stat */
+};
+
+/* What the process knows of pressure, in the objspace (pressure.c). */
+struct cow_pressure_space {
+    struct cow_pressure policy;
+    struct cow_pressure_files files;
+    struct cow_pressure_tree *tree; /* NULL: the process has neither forked nor been forked */
+    struct cow_pressure_sums sums; /* of the last reading, where they do not stand in the tree */
+    double taken;      /* bytes that the process and its tree took, at .taken_at */
+    uint64_t taken_at; /* 0: they have not been asked for */
+    bool faults_only; /* no file can be read: only faults tell of pressure */
+    bool gives;       /* the collection that goes on gives memory back when it has swept */
+    bool collecting;  /* it is a full one for pressure, and has a turn (pressure_tree.h) */
+    double began;     /* the CPU time when it began, in ns */
+    double resident;  /* the process's memory then, in bytes; below 0: not known */
+    /* Numbers for GC.stat. */
+    size_t readings, collections, releases, released_bytes;
+    size_t levels[COW_PRESSURE_CRITICAL + 1], causes[COW_PRESSURE_TREE + 1];
+};
+
 /* Settings of the process, in ruby_gc_params_t (environment.c reads them). */
 struct cow_settings {
     size_t nursery_least_slots; /* 0: the nursery is off */
+    double target_time; /* the share of time for collections, in per cent; 0: the model is off */
+    unsigned int given; /* enum cow_given, a sum */
+    enum cow_pressure_mode pressure_mode;
+    size_t memory_limit; /* bytes that the process and those that it has forked may take; 0: no limit */
     enum cow_seal_mode seal_mode;
     bool seal_compact;
     enum cow_sweep_mode sweep_mode;
+    bool fork_report;
 };
 
-#define COW_SETTINGS { COW_NURSERY_LEAST_SLOTS, COW_SEAL_AUTO, false, COW_SWEEP_KEEP }
+#define COW_SETTINGS \
+    { COW_NURSERY_LEAST_SLOTS, COW_GROWTH_TARGET_TIME, 0, COW_PRESSURE_AUTO, 0, COW_SEAL_AUTO, false, \
+      COW_SWEEP_KEEP, false }
 
 /* What the seal records of a heap page, in its descriptor. */
 struct cow_seal_page {

@@ -9,19 +9,26 @@
  *         3. mark stack      chunks that are not in use go back to the system
  *         4. VM words        that a child has freed are used again, if that child forks in turn
  *         5. malloc          what is free shall not be where a child allocates
+ *         6. pressure        memory that both processes share is made
+ *         7. report          a line on standard error, if RUBY_GC_FORK_REPORT asks for it (fork_report.h)
  *     cow_postfork_child     in the child, with the VM lock:
  *         1. malloc          gives the child an arena of its own, if it has arenas to give
  *         2. walks           of threads that do not exist in the child are dropped
  *         3. VM's words      that the parent has freed or not yet used are left alone
  *         4. seal            pages that the parent has sealed count as inherited, none as the child's own
  *         5. nursery         is sized by what the child has of its own
+ *         6. growth          the model of a heap that is not inherited ends; its clocks start anew
+ *         7. pressure        its clocks and counts of collections start anew
  *     cow_postfork_parent    in the parent, with the VM lock:
  *         1. nursery         is sized, because the sealed pages are shared from now on
+ *         2. growth          the model rests meanwhile
  *
  * Entry points: rb_gc_impl_before_fork and rb_gc_impl_after_fork, which the VM calls.
  *
  * Who writes this memory after a fork: both processes write a few words of their objspace and of their heaps.
  */
+
+#include "fork_report.h"
 
 void rb_gc_check_ints(void); /* vm_hooks.c */
 
@@ -45,7 +52,8 @@ static void
 cow_seal_before_fork(rb_objspace_t *objspace)
 {
     if (!cow_seal_wanted(objspace, COW_SEAL_AUTO)) return;
-    size_t survivors = cow_seal_survivors(objspace->seal.survivors, objspace_live_slots(objspace));
+    size_t survivors = cow_seal_survivors(objspace->seal.survivors, objspace_live_slots(objspace),
+                                          1 - cow_growth_waste(&objspace->growth));
     bool exact = objspace->seal.exact && survivors == objspace->seal.survivors;
     struct cow_seal_budget *budget = &objspace->seal.budget, before = *budget;
     size_t collections = objspace->profile.major_gc_count;
@@ -94,6 +102,62 @@ cow_nursery_after_fork(rb_objspace_t *objspace, bool child)
     objspace->heap_pages.allocatable_slots = MIN(objspace->heap_pages.allocatable_slots, inherited_allowance);
 }
 
+/* Ends the model in the child of a big process, and where the nursery's rule holds from now on; with the VM
+ * lock. */
+static void
+cow_growth_after_fork(rb_objspace_t *objspace, bool child)
+{
+    if (child) {
+        cow_growth_pause(&objspace->growth);
+        /* With or without a nursery: its collections would be paid in shared pages. */
+        size_t big = cow_nursery_floor(COW_NURSERY_LEAST_SLOTS, 0, gc_params.heap_free_slots_min_ratio);
+        if (objspace_available_slots(objspace) > big) objspace->growth_limits.inherited = true;
+    }
+    cow_growth_limit(objspace);
+}
+
+/* Gives the bytes of the regions that +words+ has given to streams. */
+static size_t
+cow_fork_words_bytes(const struct cow_vm_words *words)
+{
+    size_t sum = 0;
+
+    for (size_t i = 0; i < words->count; i++) {
+        sum += words->regions[i].used;
+    }
+    return sum;
+}
+
+/* The process that has written its report last: a child has one of its own. */
+static rb_pid_t cow_fork_reported;
+
+/* Writes the report of a process before its first fork. Without the VM lock, because the line may have to
+ * wait for its reader. */
+static void
+cow_fork_write_report(rb_objspace_t *objspace)
+{
+    const rb_pid_t pid = getpid();
+    char line[COW_FORK_REPORT_LINE];
+
+    if (cow_fork_reported == pid) return;
+    cow_fork_reported = pid;
+
+    unsigned int level = rb_gc_vm_lock();
+    struct cow_fork_report report = {
+        .pid = pid,
+        .heap_pages = rb_darray_size(objspace->heap_pages.sorted),
+        .sealed_pages = cow_seal_total(objspace, pages),
+        .malloc_bytes = cow_allocator_allocated(),
+        .vm_bytes = cow_fork_words_bytes(&cow_vm_words),
+        .yjit_bytes = cow_fork_words_bytes(&cow_yjit_words)
+    };
+    rb_gc_vm_unlock(level);
+
+    report.heap_bytes = report.heap_pages * HEAP_PAGE_SIZE;
+    cow_fork_report_read(&report);
+    cow_fork_report_write(STDERR_FILENO, line, cow_fork_report_text(&report, line));
+}
+
 /* Before fork(2), without the VM lock. */
 static void
 cow_prefork(rb_objspace_t *objspace)
@@ -110,7 +174,9 @@ cow_prefork(rb_objspace_t *objspace)
     cow_vm_words_prefork(&cow_yjit_words);
     cow_allocator_prefork(objspace->seal.count, total_allocated_objects(objspace),
                           objspace_live_slots(objspace));
+    cow_pressure_prefork(objspace);
     rb_gc_vm_unlock(level);
+    if (gc_params.cow.fork_report) cow_fork_write_report(objspace);
 }
 
 /* In the parent, with the VM lock; +forked+ is false if fork(2) failed. */
@@ -120,6 +186,7 @@ cow_postfork_parent(rb_objspace_t *objspace, bool forked)
     /* The parent shares its sealed pages with the child from now on. */
     if (forked && gc_params.cow.nursery_least_slots > 0 && cow_seal_total(objspace, pages) > 0)
         cow_nursery_after_fork(objspace, false);
+    cow_growth_after_fork(objspace, false);
 }
 
 /* In the child, with the VM lock. */
@@ -137,6 +204,8 @@ cow_postfork_child(rb_objspace_t *objspace)
     }
     objspace->seal.closed = 0;
     if (gc_params.cow.nursery_least_slots > 0) cow_nursery_after_fork(objspace, true);
+    cow_growth_after_fork(objspace, true);
+    cow_pressure_postfork_child(objspace);
 }
 
 void

@@ -59,7 +59,27 @@ cow_stat_available_slots(rb_objspace_t *objspace)
     X(reserved_bytes, cow_locate_reserved_bytes()) \
     X(committed_bytes, cow_locate_committed_bytes()) \
     X(metadata_bytes, cow_locate_metadata_bytes()) \
-    X(denied_reservations, cow_locate_space.arenas.denied)
+    X(denied_reservations, cow_locate_space.arenas.denied) \
+    X(allocation_rate, cow_growth_size(cow_growth_rate(&objspace->growth) * 1e6)) \
+    X(minor_gc_cost, cow_growth_size(cow_growth_minor_cost(&objspace->growth) / 1e3)) \
+    X(major_gc_cost, cow_growth_size(cow_growth_full_cost(&objspace->growth) / 1e3)) \
+    X(pressure_level, objspace->pressure.policy.level) \
+    X(pressure_readings, objspace->pressure.readings) \
+    X(pressure_moderate_count, objspace->pressure.levels[COW_PRESSURE_MODERATE]) \
+    X(pressure_critical_count, objspace->pressure.levels[COW_PRESSURE_CRITICAL]) \
+    X(pressure_gc_count, objspace->pressure.collections) \
+    X(released_for_stalls, objspace->pressure.causes[COW_PRESSURE_STALLS]) \
+    X(released_for_cgroup, objspace->pressure.causes[COW_PRESSURE_CGROUP]) \
+    X(released_for_limit, objspace->pressure.causes[COW_PRESSURE_LIMIT]) \
+    X(released_for_faults, objspace->pressure.causes[COW_PRESSURE_FAULTS]) \
+    X(released_for_tree, objspace->pressure.causes[COW_PRESSURE_TREE]) \
+    X(release_count, objspace->pressure.releases) \
+    X(released_bytes, objspace->pressure.released_bytes) \
+    X(grown_by_model, objspace->growth_limits.grown[COW_GROWN_BY_MODEL]) \
+    X(grown_by_nursery, objspace->growth_limits.grown[COW_GROWN_BY_NURSERY]) \
+    X(grown_by_ratios, objspace->growth_limits.grown[COW_GROWN_BY_RATIOS]) \
+    X(growth_room, cow_growth_size(objspace->growth.room)) \
+    X(major_growth_room, cow_growth_size(objspace->growth.full_room))
 
 /* X(key, value) for each key of GC.stat_heap. */
 #define COW_STAT_HEAP_KEYS(X) \

@@ -74,6 +74,21 @@ cow_locate_decommit_page(void *body)
     if (!COW_LOCATE_MALLOCED) cow_arena_decommit_page(body);
 }
 
+/* Can cow_locate_decommit give back the memory of heap pages? Not where they are no whole OS pages. */
+static bool
+cow_locate_can_decommit(void)
+{
+    return COW_HAS_MMAP && !COW_LOCATE_MALLOCED && cow_os->page_size() <= COW_PAGE_SIZE;
+}
+
+/* Gives the memory of neighbouring heap pages back to the system; their contents are undefined from then on.
+ * Gives false if the system refuses. */
+static bool
+cow_locate_decommit(void *from, size_t size)
+{
+    return cow_os_decommit(from, size);
+}
+
 /* Lays a page out for slots of +slot_size+ bytes. Gives the index of the hole, or -1 if there is none. The
  * hole reads as a free slot. Gives -2 if malloc's address does not fit, which is a bug. */
 static int

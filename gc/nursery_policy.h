@@ -43,12 +43,11 @@
  *
  * Settings (environment):
  *     RUBY_GC_FORK_NURSERY        1 (default): children size their nursery as described here. 0: upstream's
- *                                 rule holds everywhere.
+ *                                 rule holds in them.
  *     RUBY_GC_FORK_NURSERY_SLOTS  least, in slots: the free slots that a child has after a collection, even
  *                                 if it keeps nothing.
  *
- * Upstream's settings win: where RUBY_GC_HEAP_FREE_SLOTS, one of its ratios or RUBY_GC_HEAP_n_INIT_SLOTS is
- * given, upstream's rule holds.
+ * Upstream's settings win: where RUBY_GC_HEAP_FREE_SLOTS or one of its ratios is given, its rule holds.
  *
  * All functions are pure but for the struct that they get.
  */

@@ -3,6 +3,8 @@
  * os: the parts of os.h that are not inlined: the calls of the system, and reservations.
  */
 
+#include <fcntl.h>
+#include <time.h>
 #include "os.h"
 
 /* Gives the lower of the two limits of how much a process may map and how much it may write to. Gives -1,
@@ -63,10 +65,64 @@ cow_os_page_size(void)
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
+/* Gives how often the process has waited for a page to be read; -1 where the system does not say. */
+static long
+cow_os_faults(void)
+{
+#if COW_HAS_MMAP
+    struct rusage usage;
+
+    if (getrusage(RUSAGE_SELF, &usage) == 0) return usage.ru_majflt;
+#endif
+    return -1;
+}
+
+/* Gives the ns of a clock that only goes forward; -1 where there is none. */
+static int64_t
+cow_os_clock(void)
+{
+#ifdef CLOCK_MONOTONIC
+    struct timespec now;
+
+    if (clock_gettime(CLOCK_MONOTONIC, &now) == 0) return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+#endif
+    return -1;
+}
+
+/* Reads at most +size+ bytes of a file; gives their number, or -1, with errno. */
+static ssize_t
+cow_os_read_file(const char *path, char *text, size_t size)
+{
+#ifdef O_CLOEXEC
+    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    size_t length = 0;
+
+    if (file < 0) return -1;
+    while (length < size) {
+        const ssize_t more = read(file, text + length, size - length);
+
+        if (more < 0 && errno == EINTR) continue;
+        if (more < 0) {
+            const int error = errno;
+            close(file);
+            errno = error;
+            return -1;
+        }
+        if (more == 0) break;
+        length += (size_t)more;
+    }
+    close(file);
+    return (ssize_t)length;
+#else
+    errno = ENOSYS;
+    return -1;
+#endif
+}
+
 #if COW_HAS_MMAP
 static const struct cow_os_calls cow_os_system = {
     mmap, munmap, mprotect, madvise, cow_os_address_limit, cow_os_random_bits, cow_os_page_size,
-    malloc, cow_os_allocate_zeroed, free
+    malloc, cow_os_allocate_zeroed, free, cow_os_faults, cow_os_clock, cow_os_read_file
 };
 #else
 static void *
@@ -92,7 +148,7 @@ cow_os_no_change(void *address, size_t size, int what)
 
 static const struct cow_os_calls cow_os_system = {
     cow_os_no_map, cow_os_no_unmap, cow_os_no_change, cow_os_no_change, cow_os_address_limit, NULL,
-    cow_os_page_size, malloc, cow_os_allocate_zeroed, free
+    cow_os_page_size, malloc, cow_os_allocate_zeroed, free, cow_os_faults, cow_os_clock, cow_os_read_file
 };
 #endif
 

@@ -84,6 +84,10 @@ struct cow_os_calls {
     void *(*allocate)(size_t size);
     void *(*allocate_zeroed)(size_t size);
     void (*deallocate)(void *memory);
+    /* How the machine is. Gives -1 where it cannot be read. */
+    long (*faults)(void); /* the major faults of the process */
+    int64_t (*clock)(void); /* ns, of a clock that only goes forward */
+    ssize_t (*read)(const char *path, char *text, size_t size); /* a whole small file; the bytes read */
 };
 
 /* A part of a reservation: the bytes [from, to), counted from its beginning. */
@@ -108,6 +112,18 @@ static inline bool
 cow_os_is_whole(const void *memory, size_t size)
 {
     return !COW_HAS_MMAP || ((uintptr_t)memory | size) % cow_os->page_size() == 0;
+}
+
+/* Gives how many processors the machine has; 1 where the system does not say. */
+static inline long
+cow_os_processors(void)
+{
+#ifdef _SC_NPROCESSORS_ONLN
+    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+
+    if (processors > 0) return processors;
+#endif
+    return 1;
 }
 
 /* Reserves +size+ bytes, at +address+ if +flags+ or the system say so. Gives NULL if the system refuses. */
@@ -160,6 +176,19 @@ cow_os_free(void *memory, size_t size)
     cow_os->deallocate(memory);
     return true;
 #endif
+}
+
+/* Reads a small file of the kernel's into +text+, which has room for +size+ bytes with the 0 at the end. A
+ * longer file is cut. Gives false if it cannot be read; errno is the system's. */
+static inline bool
+cow_os_read(const char *path, char *text, size_t size)
+{
+    COW_ASSERT(size > 0);
+    ssize_t length = cow_os->read(path, text, size - 1);
+
+    if (length < 0) return false;
+    text[length] = '\0';
+    return true;
 }
 
 /* Gives memory a name in /proc/PID/maps, where the kernel can. +name+ must stay valid. */

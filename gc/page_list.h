@@ -19,6 +19,16 @@
  * Who writes this memory after a fork: write barriers and minor markings write the list of remembering pages.
  */
 
+/* pressure.c */
+static bool cow_pressure_collects_first(rb_objspace_t *objspace);
+static inline void cow_pressure_taken(struct heap_page *page);
+static int cow_pressure_unlinks(rb_objspace_t *objspace, int usual);
+
+/* heap_growth.c */
+static size_t cow_heap_extension(rb_objspace_t *objspace, rb_heap_t *heap, size_t total_slots,
+                                 size_t free_slots);
+static size_t cow_heap_page_charge(rb_objspace_t *objspace, const rb_heap_t *heap, size_t slots);
+
 /* Gives the first page that is open to allocation; NULL: none. */
 static inline struct heap_page *
 cow_heap_first_open_page(rb_heap_t *heap)

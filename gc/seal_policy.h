@@ -151,13 +151,17 @@ cow_seal_mode_read(const char *text, enum cow_seal_mode *mode)
 }
 
 /* Gives with how many objects cow_seal_due shall reckon: with the +survivors+ of the last collection, or with
- * a part of the +live+ objects where these are many more because no collection was made (GC.disable). */
+ * more where it is long ago. Of the +live+ objects, many of which may be dead, the part +surviving+ of those
+ * made since is taken to survive (growth_policy.h), and a quarter of all at least (GC.disable). */
 static inline size_t
-cow_seal_survivors(size_t survivors, size_t live)
+cow_seal_survivors(size_t survivors, size_t live, double surviving)
 {
+    COW_ASSERT(0 <= surviving && surviving <= 1);
+    size_t since = live > survivors ? (size_t)((live - survivors) * surviving) : 0;
     size_t least = live / COW_SEAL_LIVE_PER_SURVIVOR;
 
-    return least > survivors ? least : survivors;
+    if (since < survivors / COW_SEAL_GROWTH) since = 0;
+    return least > survivors + since ? least : survivors + since;
 }
 
 /* Is the heap worth a full collection before this fork? +survivors+ are as cow_seal_survivors gives them,

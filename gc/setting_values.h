@@ -8,11 +8,12 @@
  * A text that is NULL or empty stands for the default. For an invalid text a function gives false and leaves
  * the setting as it was; the caller warns.
  *
- * Entry points: cow_setting_name, cow_setting_switch. Both are pure.
+ * Entry points: cow_setting_name, cow_setting_switch, cow_setting_number. All are pure.
  */
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #include "assertion.h"
 
@@ -40,6 +41,20 @@ cow_setting_switch(const char *text, bool *on)
 
     if (!cow_setting_name(text, names, 2, &index)) return false;
     *on = index == 1;
+    return true;
+}
+
+/* Reads a number, as strtod does, with nothing after it. What it may be the caller asks. */
+static inline bool
+cow_setting_number(const char *text, double *number)
+{
+    if (text == NULL || text[0] == '\0') return true;
+
+    char *end;
+    double found = strtod(text, &end);
+
+    if (end == text || *end != '\0') return false;
+    *number = found == 0 ? 0 : found; /* not -0 */
     return true;
 }
 

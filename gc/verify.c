@@ -4,7 +4,8 @@
  * process at the first difference (check level 2, and GC.verify_internal_consistency). A message names the
  * structure, the field, what was expected and what was found.
  *
- * Entry points: cow_verify_slot_map, cow_verify_leaf, cow_verify_seal, cow_verify_nursery.
+ * Entry points: cow_verify_slot_map, cow_verify_leaf, cow_verify_seal, cow_verify_nursery,
+ * cow_verify_growth, cow_verify_pressure.
  *
  * Who writes this memory after a fork: nobody.
  */
@@ -120,5 +121,29 @@ cow_verify_nursery(rb_objspace_t *objspace)
     for (int i = 0; i < HEAP_COUNT; i++) {
         if (!cow_nursery_consistent(&heaps[i].inherited, stderr))
             rb_bug("heap %d, .inherited: expected the invariants of nursery_policy.h, found the above", i);
+    }
+}
+
+/* Checks what the model of the heap's size knows. */
+static void
+cow_verify_growth(rb_objspace_t *objspace)
+{
+    if (!cow_growth_consistent(&objspace->growth, stderr))
+        rb_bug("objspace.growth: expected the invariants of growth_policy.h, found the above");
+}
+
+/* Checks what the process knows of pressure, and that only empty pages count as given back. */
+static void
+cow_verify_pressure(rb_objspace_t *objspace)
+{
+    if (!cow_pressure_consistent(&objspace->pressure.policy, stderr))
+        rb_bug("objspace.pressure: expected the invariants of pressure_policy.h, found the above");
+    for (size_t i = 0; i < rb_darray_size(objspace->heap_pages.sorted); i++) {
+        const struct heap_page *page = rb_darray_get(objspace->heap_pages.sorted, i);
+
+        if (page->flags.give_back)
+            rb_bug("heap_page %p, .flags.give_back: expected 0 between releases, found 1", (void *)page);
+        if (page->flags.given_back && page->heap)
+            rb_bug("heap_page %p, .flags.given_back: expected 0 for a page of a heap, found 1", (void *)page);
     }
 }

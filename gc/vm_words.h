@@ -55,7 +55,7 @@ enum {
 };
 
 /* "CowWords" and "CowYjits", at the beginning of each region, for those who look at a process from outside
- * (benchmark/lib/memory/page_kinds.rb). */
+ * (lib/cowruby/memory/page_kinds.rb). */
 #define COW_VM_WORDS_SIGN UINT64_C(0x7364726f57776f43)
 #define COW_VM_WORDS_YJIT_SIGN UINT64_C(0x7374696a59776f43)
 

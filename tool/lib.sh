@@ -80,15 +80,31 @@ compile_in() {
     cd "$1/obj" || die "$1/obj cannot be entered"
 }
 
+# For builds that are installed: leaves out the extensions that only CRuby's own tests load. "+" is what
+# configure leaves out by itself.
+# shellcheck disable=SC2034 # read by who sources this
+without_tests='--with-out-ext=+,-test-/*'
+
 # configure_once LOG LABEL [ARGUMENTS]: CRuby's configure with build/config.args and
-# ARGUMENTS, unless that was done since they were written.
+# ARGUMENTS, unless that was done since they were written. What the first one found out of
+# the machine and its compiler the others take from build/configure.cache: two minutes each.
+# A configure with flags of its own for the compiler keeps to itself: they decide what compiles.
 configure_once() {
     log=$1 label=$2
     shift 2
-    if [ ! -f Makefile ] || [ "$top/build/config.args" -nt .cow-configured ]; then
-        given=$(cat "$top/build/config.args")
-        eval "set -- $given \"\$@\""
-        "$top/tool/progress" "$log" "$label: configure" -- ../src/configure "$@"
-        touch .cow-configured
+    arguments=$top/build/config.args found=$top/build/configure.cache
+    [ -f Makefile ] && [ ! "$arguments" -nt .cow-configured ] && return
+    rm -f config.cache
+    case " $*" in
+      *cflags=*|*cppflags=*|*optflags=*) cache= ;;
+      *) cache=-C
+         [ ! -f "$found" ] || [ "$arguments" -nt "$found" ] || cp "$found" config.cache ;;
+    esac
+    given=$(cat "$arguments")
+    eval "set -- $given $cache \"\$@\""
+    "$top/tool/progress" "$log" "$label: configure" -- ../src/configure "$@"
+    if [ -f config.cache ]; then # others may read it at this moment
+        cp config.cache "$found.$$" && mv "$found.$$" "$found"
     fi
+    touch .cow-configured
 }

@@ -3,6 +3,7 @@
 
 require "open3"
 require "tmpdir"
+require_relative "../lib/measure/compiler"
 
 module CowBench
   # A booted parent whose malloc has holes, and its children.
@@ -53,9 +54,7 @@ module CowBench
     HEADERS = File.expand_path("../../gc", __dir__)
 
     def ready
-      Open3.capture2e("cc", "--version")
-    rescue Errno::ENOENT
-      raise Skip, "there is no C compiler"
+      raise Skip, Compiler::MISSING unless Compiler.there?
     end
 
     def cases
@@ -86,8 +85,8 @@ module CowBench
     def program
       Dir.mktmpdir do |directory|
         file = File.join(directory, "fork_malloc")
-        output, status = Open3.capture2e("cc", "-O2", "-w", "-I", HEADERS, "-o", file, SOURCE)
-        raise Measured::Failed, "fork_malloc.c does not compile: #{output}" unless status.success?
+        error = Compiler.compile(SOURCE, file, "-O2", "-w", "-I", HEADERS)
+        raise Measured::Failed, error if error
 
         yield file
       end

@@ -95,18 +95,10 @@ module CowBench
 
     def at_once(build, number, arguments)
       begun = Clock.now
-      threads = Array.new(number) { Thread.new { Measured.run(build, "sweep", *arguments) } }
-      threads.each { |thread| thread.report_on_exception = false }
-      # All come to their end before the first failure is raised.
-      runs = threads.map { |thread| outcome_of(thread) }.each { |run| raise run if run.is_a?(Exception) }
+      runs = side_by_side(number) { Measured.run(build, "sweep", *arguments) }
+      runs.each { |run| raise run if run.is_a?(Exception) }
       values = { total: Clock.now - begun, mean: runs.sum { |run| run.result["seconds"] } / number }
       Outcome.new(values: values, raw: runs.map { |run| raw(run) })
-    end
-
-    def outcome_of(thread)
-      thread.value
-    rescue Measured::Failed => e
-      e
     end
   end
 end

@@ -34,6 +34,9 @@ module CowRuby
   # At the end the connections of Active Record are closed, then +after+ (or the
   # block) is called: close there what must not cross a fork.
   #
+  # A server can rehearse without this line (rehearsal/auto.rb), and jobs have a rehearsal
+  # of their own (rehearsal/jobs.rb).
+  #
   # It is plain Ruby and works with any ruby.
   class Rehearsal
     COUNT = 3_000
@@ -58,12 +61,14 @@ module CowRuby
 
     # +sent+ requests took +seconds+; +statuses+ counts them by status; +failures+ are
     # [request, what happened] of those that raised or had a status from 500;
-    # +left_out+ lines were not sent, +reasons+ counts them by the reason.
-    Report = Struct.new(:sent, :seconds, :statuses, :failures, :left_out, :reasons, keyword_init: true) do
+    # +left_out+ lines were not sent, +reasons+ counts them by the reason. +kind+ names
+    # what was sent.
+    Report = Struct.new(:sent, :seconds, :statuses, :failures, :left_out, :reasons, :kind,
+                        keyword_init: true) do
       def to_s
         answers = statuses.sort.map { |status, count| "#{count} with #{status}" }
-        text = +"rehearsal: #{sent} requests in #{format("%.1f", seconds)} s"
-        text << " (#{answers.join(", ")})" if answers.any?
+        text = +"#{sent} #{kind} in #{format("%.1f", seconds)} s"
+        text << " (#{answers.join(", ")})" if answers.any? && kind == "requests"
         text << ", #{failures.size} failed" if failures.any?
         text << ", #{omissions}" if left_out.positive?
         failures.uniq(&:first).first(TOLD).each { |request, what| text << "\nrehearsal: #{request}: #{what}" }
@@ -102,10 +107,43 @@ module CowRuby
     # Of +headers+, what is sent with the requests of a log: nothing that says who asks.
     NEUTRAL = /\AHTTP_(?:ACCEPT(?:_CHARSET|_ENCODING|_LANGUAGE)?|USER_AGENT)\z/
 
-    # Rehearses and gives +app+ back. Takes what new takes.
-    def self.of(app, ...)
-      new(app, ...).run
-      app
+    @made = 0
+
+    class << self
+      # How often this process and its ancestors have sent a list to an application.
+      attr_accessor :made
+
+      # Rehearses and gives +app+ back. Takes what new takes.
+      def of(app, ...)
+        new(app, ...).run
+        app
+      end
+
+      # Warms the code of the job classes that +names+ name, before a server of jobs forks, and
+      # never runs +perform+. Takes the options and the block that Jobs.new takes, and gives a
+      # Report, or nil where rehearsals are switched off.
+      def jobs(*names, **options, &block)
+        require_relative "rehearsal/jobs"
+        Jobs.new(names, **options, &block).run
+      end
+
+      # Seconds by a clock that nobody sets.
+      def now
+        Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      end
+
+      # Writes a line, where it can be written: an output that is closed must not end anything.
+      def tell(text, output = $stderr)
+        output&.puts("rehearsal: #{text}")
+        nil
+      rescue StandardError
+        nil
+      end
+
+      # Has the environment switched all rehearsals off?
+      def off?
+        ENV["COWRUBY_REHEARSAL"] == "off"
+      end
     end
 
     # +requests+ is a file's name or a list of lines. +host+, +address+, +https+ and
@@ -113,9 +151,12 @@ module CowRuby
     # requests, also of a log, whatever its lines have. +only+ and +except+ choose by
     # the target (anything with ===), or are called with the Request.
     # +output+ takes the progress (nil: nobody).
+    # +drop+ is called after each request with the Request, its status and the seconds that it
+    # took; where it gives true, the Request is not sent again. The status is nil for one that
+    # failed, and :unanswered for one that ran when the time was over.
     # Raises Unusable where there is nothing that could be sent.
     def initialize(app, requests, count: COUNT, seconds: SECONDS, methods: METHODS, host: nil, address: nil,
-                   https: nil, headers: {}, only: nil, except: nil, after: nil, output: $stderr, &block)
+                   https: nil, headers: {}, only: nil, except: nil, after: nil, output: $stderr, drop: nil, &block)
       raise Unusable, "not a Rack application: #{app.class}" unless app.respond_to?(:call)
       raise Unusable, "no file and no list: #{requests.class}" unless file?(requests) || requests.respond_to?(:map)
       raise Unusable, "count and seconds must be above 0" unless count.positive? && seconds.positive?
@@ -135,27 +176,36 @@ module CowRuby
       @except = except
       @after = [after, block].compact
       @output = output
+      @drop = drop
       @reasons = Hash.new(0)
       @cut = false
+      @mistake = nil
       @process = nil
     end
 
     # Sends the requests. Gives a Report, or nil where it was switched off or there
     # was nothing to send.
     def run
-      return if ENV["COWRUBY_REHEARSAL"] == "off"
+      return if Rehearsal.off?
 
-      requests = guarded { read } or return
+      @requests = guarded { read } or return
       @report = Report.new(sent: 0, seconds: 0.0, statuses: Hash.new(0), failures: [],
-                           left_out: @reasons.values.sum, reasons: @reasons)
-      return tell("rehearsal: nothing to send, #{@report.omissions}") if requests.empty?
+                           left_out: @reasons.values.sum, reasons: @reasons, kind: kind)
+      return tell("nothing to send, #{@report.omissions}#{@mistake}") if @requests.empty?
 
-      rehearse(requests)
+      rehearse
+      sent
       tell(@report.to_s)
       @report
     end
 
     private
+
+    def kind = "requests"
+
+    def sent
+      Rehearsal.made += 1
+    end
 
     # What the block gives. What it raises is reported, except what ends the process: a
     # signal, or the exit of a handler that runs in the main thread.
@@ -166,7 +216,7 @@ module CowRuby
     rescue Exception => e
       raise if child?
 
-      tell("rehearsal: #{where}#{e.is_a?(SystemCallError) ? printable(e.message) : describe(e)}")
+      tell("#{where}#{e.is_a?(SystemCallError) ? printable(e.message) : describe(e)}")
     end
 
     # Each line's request, in their order.
@@ -188,12 +238,11 @@ module CowRuby
     # request, so that a line which an application put into its log without its format is
     # not taken for one of the user's. Nobody writes a list longer than TAIL.
     def log?(lines)
-      return true if @cut
+      return true if @cut || lines.any? { |line| [LOG_LINE, RAILS_LINE].any? { |form| form.match?(line) } }
+      return false unless file?(@source)
 
-      logs = [LOG_LINE, RAILS_LINE]
-      lines.any? do |line|
-        logs.any? { |form| form.match?(line) } || (file?(@source) && !LIST_LINE.match?(line) && !NO_LINE.match?(line))
-      end
+      number = lines.index { |line| !LIST_LINE.match?(line) && !NO_LINE.match?(line) } or return false
+      @mistake = ": line #{number + 1} is neither a request nor a comment"
     end
 
     # A Request, or the reason why there is none.
@@ -275,19 +324,19 @@ module CowRuby
       File.open(@source, "rb") do |file|
         @cut = file.size > TAIL
         file.seek(-TAIL, IO::SEEK_END) if @cut
-        all = text(file.read(TAIL).to_s).each_line(chomp: true).to_a
+        all = text(file.read(TAIL).to_s).delete_prefix("\uFEFF").each_line(chomp: true).to_a
         @cut ? all.drop(1) : all
       end
     end
 
     # In a thread of its own, so that what requests leave in a thread's variables ends.
     # A request that ends its thread is one that failed; the next thread goes on.
-    def rehearse(requests)
+    def rehearse
       @process = Process.pid
       started = @told = now
       @deadline = started + @seconds
       until over?
-        thread = Thread.new { guarded("between requests: ") { send_all(requests, started) } }
+        thread = Thread.new { guarded("between requests: ") { send_all(started) } }
         thread.report_on_exception = false
         thread.join([@deadline - now, 0].max) or break
       end
@@ -295,12 +344,13 @@ module CowRuby
       begin
         stop(thread) if thread&.alive?
       ensure
+        @report.seconds = now - started
         [method(:close_active_record), *@after].each { |step| guarded("at the end: ") { step.call } }
       end
     end
 
     def over?
-      @report.sent >= @count || now >= @deadline
+      @requests.empty? || @report.sent >= @count || now >= @deadline
     end
 
     # A request may refuse to end. Then its thread stays behind in the master; workers
@@ -308,12 +358,18 @@ module CowRuby
     def stop(thread)
       @deadline = 0
       thread.kill
-      thread.join(GRACE) or tell("rehearsal: a request does not end, its thread is left behind")
+      return if thread.join(GRACE)
+
+      tell("a request does not end, its thread is left behind: #{@running}")
+      drop(@running, :unanswered, now - @began) if @drop && @running
     end
 
-    def send_all(requests, started)
+    def send_all(started)
       until over?
-        send_one(requests[@report.sent % requests.size])
+        @running = @requests.shift
+        @requests.push(@running)
+        @began = now
+        send_one(@running)
         # A child that a request has forked, and that came back, is no master.
         exit!(true) if child?
 
@@ -332,7 +388,7 @@ module CowRuby
     # A child that a request has forked ends as the application wants it.
     def send_one(request)
       @report.sent += 1
-      what = nil
+      what = status = nil
       settled = false
       status = call(environment(request))
       @report.statuses[status] += 1
@@ -348,16 +404,24 @@ module CowRuby
       what = describe(e)
     ensure
       # The call neither came back nor raised: its thread was killed.
-      what = now < @deadline ? "it ended its thread" : "no answer within the time that was left" unless settled
+      unless settled
+        cut = now >= @deadline
+        what = cut ? "no answer within the time that was left" : "it ended its thread"
+      end
       @report.failures << [request, what] if what
+      drop(request, cut ? :unanswered : status, now - @began) if @drop && !child?
+    end
+
+    def drop(request, status, seconds)
+      @requests.delete(request) if @drop.call(request, status, seconds)
     end
 
     # As a server does: the body is read and closed, the callbacks are called, these also
-    # after an exception. Gives the status.
+    # after an exception. A file is not read: that is the server's work. Gives the status.
     def call(environment)
       status, headers, body = @app.call(environment)
       begin
-        body.each { |_part| nil } if body.respond_to?(:each)
+        body.each { |_part| nil } if body.respond_to?(:each) && !body.respond_to?(:to_path)
       ensure
         body.close if body.respond_to?(:close)
       end
@@ -426,19 +490,13 @@ module CowRuby
       return if now - @told < 5
 
       @told = now
-      tell("rehearsal: #{@report.sent} of #{@count} requests, #{@report.seconds.round} of #{@seconds} s")
+      tell("#{@report.sent} of #{@count} requests, #{@report.seconds.round} of #{@seconds} s")
     end
 
-    # An output that is closed must not end anything, either.
     def tell(text)
-      @output&.puts(text)
-      nil
-    rescue StandardError
-      nil
+      Rehearsal.tell(text, @output)
     end
 
-    def now
-      Process.clock_gettime(Process::CLOCK_MONOTONIC)
-    end
+    def now = Rehearsal.now
   end
 end

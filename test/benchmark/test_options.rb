@@ -52,7 +52,7 @@ class TestOptions < Minitest::Test
   def test_long_benchmarks_are_chosen_by_name_alone
     BenchmarkTest.load("lib/measure/run_command")
     options = Options.new
-    long = %w[sweep programs programs_yjit programs_instructions]
+    long = %w[sweep programs programs_yjit programs_instructions growth]
     assert_empty options.chosen(Benchmark.all).map(&:title) & long
     options.only = %w[sweep gc]
     assert_equal %w[gc sweep], options.chosen(Benchmark.all).map(&:title)
@@ -71,7 +71,7 @@ class TestOptions < Minitest::Test
     assert_predicate status, :success?
     titles = %w[fork_gc fork_requests fork_exit call_caches parent_slots skk job_threads job_forks gc sweep
                 instructions marking programs programs_yjit programs_instructions address_space
-                fork_malloc fork_malloc_c malloc_threads]
+                fork_malloc fork_malloc_c malloc_threads growth lifetimes]
     assert_equal titles, out.lines.map { |line| line.split.first }
     out, _, status = command("run", "--help")
     assert_predicate status, :success?

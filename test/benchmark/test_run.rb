@@ -157,6 +157,18 @@ class TestRun < Minitest::Test
     end
   end
 
+  # Where no cgroup can be made it says so.
+  def test_growth_in_a_cgroup
+    Dir.mktmpdir do |directory|
+      out, errors, status = command("run", *ONE, "--quick", "--only", "growth", "--output", directory)
+      assert_predicate status, :success?, errors
+      skip "no cgroup can be made here" if out.match?(/a cgroup cannot be made|no cgroups|no controller/)
+      assert_match(/^20,000 kept +[\d.]+$/, out)
+      assert_match(/^drop +-?[\d.]+$/, out)
+      assert_match(/^2 processes +[\d.]+$/, out)
+    end
+  end
+
   # A script in place of upstream's harness, which prints what the harness would.
   def test_programs_by_upstreams_harness
     Dir.mktmpdir do |directory|

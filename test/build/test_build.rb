@@ -54,7 +54,9 @@ class TestBuild < Minitest::Test
       gems = File.join(File.dirname(bin), "lib/ruby/gems/3.4.0")
       arch = Dir["#{lib}/*-linux*"].first
       env = { "RUBYLIB" => "#{lib}:#{arch}", "GEM_HOME" => gems, "GEM_PATH" => gems }
-      patterns = { "irb" => /\Airb/, "rake" => /\Arake/, "bundle" => /\ABundler/, "gem" => /\A3\./ }
+      assert_path_exists File.join(File.dirname(bin), "share/man/man1/cowruby-memory.1")
+      patterns = { "cowruby-memory" => /\Acowruby-memory of CowRuby/, "irb" => /\Airb/, "rake" => /\Arake/,
+                   "bundle" => /\ABundler/, "gem" => /\A3\./ }
       patterns.each do |name, pattern|
         out, status = Open3.capture2e(env, ruby, File.join(bin, name), "--version")
         assert status.success?, out

@@ -325,6 +325,11 @@ test_decommit(void **state)
     check();
     *last = 8;
     assert_int_equal(*last, 8);
+    assert_true(!cow_locate_can_decommit() || arenas);
+    if (!cow_locate_can_decommit()) return;
+    assert_true(cow_locate_decommit((void *)page->body, COW_PAGE_SIZE));
+    assert_int_equal(*last, 0);
+    check();
 }
 
 int

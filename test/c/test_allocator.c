@@ -169,7 +169,7 @@ test_jemalloc(void **state)
 
     be_jemalloc();
     asked.background = true;
-    cow_allocator_trim();
+    cow_allocator_release(true, false);
     assert_int_equal(asked.purges, 1);
     cow_allocator_collected(5);
     assert_int_equal(asked.arena_purges, 0); /* jemalloc does it */

@@ -30,6 +30,32 @@ seal_and_prefork(size_t seals, size_t objects, size_t live)
     cow_allocator_prefork(seals, objects, live);
 }
 
+static int trims;
+
+static int
+count_trims(size_t pad)
+{
+    trims++;
+    return 1;
+}
+
+/* Where others need memory a child trims only if it must. */
+static void
+test_release(void **state)
+{
+    cow_allocator_find(true, 1000);
+    cow_allocator.calls.trim = count_trims;
+    cow_allocator_release(false, false);
+    assert_int_equal(trims, 1);
+    cow_allocator_release(true, false);
+    assert_int_equal(trims, 1);
+    cow_allocator_release(true, true);
+    assert_int_equal(trims, 2);
+    cow_allocator.on = false;
+    cow_allocator_release(true, true);
+    assert_int_equal(trims, 2);
+}
+
 static void
 test_leaves_small_blocks(void **state)
 {
@@ -334,6 +360,7 @@ main(void)
     (void)cow_allocator_allocated;
     (void)cow_allocator_collected;
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_release, setup),
         cmocka_unit_test_setup(test_leaves_small_blocks, setup),
         cmocka_unit_test_setup(test_fills_holes, setup),
         cmocka_unit_test_setup(test_when_holes_are_filled, setup),

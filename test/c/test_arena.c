@@ -99,7 +99,7 @@ fake_random(uint64_t *bits)
 
 static const struct cow_os_calls fake_calls = {
     fake_map, fake_unmap, fake_protect, fake_advise, fake_limit, fake_random,
-    fake_page_size, malloc, cow_os_allocate_zeroed, free
+    fake_page_size, malloc, cow_os_allocate_zeroed, free, cow_os_faults, cow_os_clock, cow_os_read_file
 };
 
 enum { OS_PAGE = 4096 };

@@ -239,11 +239,17 @@ test_opening(void **state)
 static void
 test_survivors(void **state)
 {
-    assert_int_equal(cow_seal_survivors(1000, 1000), 1000);
-    assert_int_equal(cow_seal_survivors(1000, 1800), 1000); /* no more than a heap grows by */
-    assert_int_equal(cow_seal_survivors(1000, 8000), 2000); /* a quarter: no collection was made for long */
-    assert_int_equal(cow_seal_survivors(0, 8000), 2000);
-    assert_int_equal(cow_seal_survivors(0, 0), 0);
+    assert_int_equal(cow_seal_survivors(1000, 1000, 0), 1000);
+    assert_int_equal(cow_seal_survivors(1000, 1000, 1), 1000);
+    assert_int_equal(cow_seal_survivors(1000, 800, 1), 1000);
+    assert_int_equal(cow_seal_survivors(1000, 1800, 0), 1000); /* no more than a heap grows by */
+    assert_int_equal(cow_seal_survivors(1000, 1800, 0.5), 1400);
+    assert_int_equal(cow_seal_survivors(1000, 1800, 1), 1800);
+    assert_int_equal(cow_seal_survivors(1000, 1200, 0.5), 1000); /* less than an eighth is no growth */
+    assert_int_equal(cow_seal_survivors(1000, 8000, 0), 2000); /* a quarter: no collection for long */
+    assert_int_equal(cow_seal_survivors(0, 8000, 0), 2000);
+    assert_int_equal(cow_seal_survivors(0, 8000, 1), 8000);
+    assert_int_equal(cow_seal_survivors(0, 0, 0), 0);
 }
 
 static void

@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <math.h>
 
 #include "sweep_modes.h"
 
@@ -45,6 +46,22 @@ test_switch(void **state)
 }
 
 static void
+test_number(void **state)
+{
+    static const struct { const char *text; bool good; double number; } cases[] = {
+        { NULL, true, 5 }, { "", true, 5 }, { "0", true, 0 }, { "-0", true, 0 }, { "7", true, 7 },
+        { "0.5", true, 0.5 }, { "-1", true, -1 }, { "1e400", true, HUGE_VAL },
+        { "5%", false, 5 }, { "much", false, 5 }, { " ", false, 5 }, { "5 ", false, 5 },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        double number = 5;
+        assert_int_equal(cow_setting_number(cases[i].text, &number), cases[i].good);
+        assert_true(number == cases[i].number && (number < 0 || !signbit(number)));
+    }
+}
+
+static void
 test_sweep_mode(void **state)
 {
     static const struct { const char *text; bool good; enum cow_sweep_mode mode; } cases[] = {
@@ -71,6 +88,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_name),
         cmocka_unit_test(test_switch),
+        cmocka_unit_test(test_number),
         cmocka_unit_test(test_sweep_mode),
     };
 

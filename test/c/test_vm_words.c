@@ -52,7 +52,7 @@ fake_limit(struct rlimit *limit)
 
 static const struct cow_os_calls fake_calls = {
     fake_map, munmap, fake_protect, fake_advise, fake_limit, NULL, cow_os_page_size, malloc,
-    cow_os_allocate_zeroed, free
+    cow_os_allocate_zeroed, free, cow_os_faults, cow_os_clock, cow_os_read_file
 };
 
 static void *

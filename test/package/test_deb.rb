@@ -14,6 +14,7 @@ class TestDeb < Minitest::Test
   TOP = File.expand_path("../..", __dir__)
   PREFIX = "/opt/cowruby"
   LEFTOVERS = [PREFIX, "/usr/bin/cowruby", "/etc/alternatives/cowruby", "/var/lib/dpkg/alternatives/cowruby",
+               "/usr/bin/cowruby-memory", "/usr/share/man/man1/cowruby-memory.1",
                "/usr/share/doc/cowruby"].freeze
 
   # A preloading server: state made once, prepared, two forked workers.
@@ -134,6 +135,7 @@ class TestDeb < Minitest::Test
 
   def has_its_programs
     %w[gem bundle irb rake].each { |program| run!("#{PREFIX}/bin/#{program}", "--version") }
+    assert_match(/\Acowruby-memory of CowRuby /, run!("cowruby-memory", "--version"))
     libraries = %w[openssl psych zlib fiddle bigdecimal].map { |name| "-r#{name}" }
     script = "OpenSSL::SSL::SSLContext.new; Psych.load('a: 1'); BigDecimal('1')"
     run!("cowruby", *libraries, "-e", script)

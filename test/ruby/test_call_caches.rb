@@ -172,7 +172,7 @@ class TestCallCaches < Minitest::Test
   # A class dies, and a new class gets its address. The same call site calls the same method of both.
   def test_an_address_that_is_used_again
     (WAYS.keys - %i[none fork]).each do |way|
-      n = way == :verify ? 30 : 300
+      n = way == :verify ? 30 : ASSERTIONS ? 100 : 300
       out = run_ruby(WAYS[way] + <<~'RUBY', n)
         require "objspace"
         # There is one call site for each address, so the last class that it cached had that address.

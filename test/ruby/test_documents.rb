@@ -27,8 +27,10 @@ class TestDocuments < Minitest::Test
   # Variables of upstream that our patches name as well. Upstream's ruby(1) has them.
   UPSTREAM_VARIABLES = %w[
     RUBY_GC_HEAP_FREE_SLOTS RUBY_GC_HEAP_FREE_SLOTS_MIN_RATIO RUBY_GC_HEAP_FREE_SLOTS_MAX_RATIO
-    RUBY_GC_HEAP_FREE_SLOTS_GOAL_RATIO RUBY_GC_HEAP_GROWTH_MAX_SLOTS RUBY_GC_HEAP_OLDOBJECT_LIMIT_FACTOR
-    RUBY_GC_MALLOC_LIMIT
+    RUBY_GC_HEAP_FREE_SLOTS_GOAL_RATIO RUBY_GC_HEAP_GROWTH_FACTOR RUBY_GC_HEAP_GROWTH_MAX_SLOTS
+    RUBY_GC_HEAP_OLDOBJECT_LIMIT_FACTOR RUBY_GC_MALLOC_LIMIT RUBY_GC_MALLOC_LIMIT_MAX
+    RUBY_GC_MALLOC_LIMIT_GROWTH_FACTOR RUBY_GC_OLDMALLOC_LIMIT RUBY_GC_OLDMALLOC_LIMIT_MAX
+    RUBY_GC_OLDMALLOC_LIMIT_GROWTH_FACTOR
   ].freeze
 
   PATCHES = Dir[File.join(ROOT, "patches/*.patch")].sort.map { |path| File.read(path) }.freeze
@@ -76,7 +78,7 @@ class TestDocuments < Minitest::Test
   def test_keys_of_config
     keys = GC.config.keys - UPSTREAM_CONFIG
     keys.each { |key| assert_match(/^ \*  \[#{key}\]$/, RDOC, "RDoc must have the key #{key} of GC.config") }
-    assert_equal %i[seal], keys
+    assert_equal %i[seal target_time pressure memory_limit], keys
   end
 
   # ruby(1) has an entry for each of our variables; RDoc names those of the collector.
@@ -88,7 +90,7 @@ class TestDocuments < Minitest::Test
 
   # ruby(1) names the values that gc/ accepts, and no other.
   def test_values_of_variables
-    %w[seal sweep].each do |mode|
+    %w[seal sweep pressure].each do |mode|
       names = MODULES[/#{mode}_mode_names\[.*?\] = \{(.*?)\};/m, 1].scan(/"([\w-]+)"/).flatten
       entry = MAN[/^\.It Ev RUBY_GC_#{mode.upcase}\n(.*?)(?=^\.It|^\.El)/m, 1]
       assert_equal names.sort, entry.scan(/^\.Li ([\w-]+) [:.]/).flatten.uniq.sort, "values that ruby(1) has"

@@ -549,6 +549,24 @@ class TestRehearsal < Minitest::Test
     assert_match(/nothing to send, 1 lines left out/, told)
   end
 
+  # A caller that decides after each request whether it is worth being sent again.
+  def test_requests_that_are_dropped
+    seen = []
+    answers = { "/a" => [200, {}, []], "/b" => [404, {}, []] }
+    app = App.new { |env| answers.fetch(env["PATH_INFO"]) }
+    drop = ->(request, status, seconds) { seen << [request.target, status, seconds.class]; status != 200 }
+    app, report, = rehearse(%w[/a /b /raise /b], app: app, count: 6, drop: drop)
+    assert_equal ["GET /a", "GET /b", "GET /raise", "GET /a", "GET /a", "GET /a"], app.targets
+    assert_equal [["/a", 200, Float], ["/b", 404, Float], ["/raise", nil, Float]], seen.first(3)
+    assert_equal({ 200 => 4, 404 => 1 }, report.statuses)
+    _, report, = rehearse(%w[/a /b], count: 6, drop: ->(*) { true })
+    assert_equal 2, report.sent, "it ends where nothing is left"
+    statuses = []
+    drop = ->(_, status, _) { statuses << status; false }
+    rehearse(["/"], app: App.new { sleep }, seconds: 0.1, drop: drop)
+    assert_equal [:unanswered], statuses
+  end
+
   def test_switched_off
     ENV["COWRUBY_REHEARSAL"] = "off"
     app, report, told = rehearse(["/"])

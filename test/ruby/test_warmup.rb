@@ -117,7 +117,8 @@ class TestWarmup < Minitest::Test
     RUBY
     allowed, available = out.split.map(&:to_i)
     assert_operator available, :<, 500_000, "slots after the warmup"
-    assert_operator allowed, :<=, available, "slots by which the heap may grow"
+    # The model allows at most two thirds of what is kept, and of 1 MB, and a page of each heap.
+    assert_operator allowed * 40, :<=, 3_000_000, "bytes by which the heap may grow; the boot had 40,000,000"
   end
 
   # The same objects survive, however many others the boot has made.

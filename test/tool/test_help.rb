@@ -6,8 +6,8 @@ require_relative "helper"
 class TestHelp < Minitest::Test
   include ToolTest
 
-  TOOLS = %w[bootstrap build check check-gems deb definition fetch-source layouts lint lint-text
-             progress range-diff rubies].freeze
+  TOOLS = %w[apt bootstrap build check check-gems deb definition fetch-source flat-patch layouts
+             lint lint-text progress range-diff rubies].freeze
 
   def test_each_tool_says_what_it_does
     FileUtils.mkdir_p(File.join(@top, "benchmark/lib/measure"))

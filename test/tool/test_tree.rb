@@ -136,4 +136,23 @@ class TestTree < Minitest::Test
     refute_path_exists "#{src}/gc/new.c"
     assert_empty git("diff", "--cached", "--name-only", "--diff-filter=AM"), "the user's index is not touched"
   end
+
+  # Libraries, programs and man pages of ours, for CRuby's make install.
+  def test_sync_brings_what_is_installed
+    two_patches
+    sync
+    refute_path_exists "#{src}/bin"
+    files = { "lib/cowruby/some/part.rb" => "part", "bin/cowruby-some" => "program",
+              "man/cowruby-some.1" => "page" }
+    files.each { |path, text| write(path, text) }
+    File.chmod(0o755, File.join(@top, "bin/cowruby-some"))
+    write("lib/cowruby/notes.txt", "not installed")
+    sync
+    assert_equal files, files.keys.to_h { |path| [path, File.read("#{src}/#{path}")] }
+    assert File.executable?("#{src}/bin/cowruby-some")
+    refute_path_exists "#{src}/lib/cowruby/notes.txt"
+    write("man/cowruby-some.1", "another page")
+    sync
+    assert_equal "another page", File.read("#{src}/man/cowruby-some.1")
+  end
 end

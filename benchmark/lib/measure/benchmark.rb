@@ -92,6 +92,18 @@ module CowBench
       options.files ? paths.select { |path| File.basename(path).match?(options.files) } : paths
     end
 
+    # Runs the block so many times at once, with 0, 1, ... Gives what each gave, or its failure, when all have
+    # come to their end.
+    def side_by_side(number)
+      threads = Array.new(number) { |i| Thread.new { yield i } }
+      threads.each { |thread| thread.report_on_exception = false }
+      threads.map do |thread|
+        thread.value
+      rescue Measured::Failed => e
+        e
+      end
+    end
+
     def mb(kilobytes)
       Memory.mb(kilobytes)
     end

@@ -1,17 +1,15 @@
 # frozen_string_literal: true
 # SPDX-License-Identifier: BSD-2-Clause
 
+require_relative "../../../lib/cowruby/memory/lost_pages"
+require_relative "memory"
 require_relative "page_kinds"
 
 module CowBench
-  # Compares a worker with its master: which pages the worker shares, which it has lost since
-  # the fork (it has its own copy of them now), which are its own.
-  class LostPages
-    Tally = Struct.new(:shared, :lost, :own, :words, :few, :same) do
-      def add(other)
-        Tally.new(*to_a.zip(other.to_a).map(&:sum))
-      end
-    end
+  # Beside which pages a worker has lost: what differs in them, and who wrote them first.
+  class LostPages < CowRuby::Memory::LostPages
+    # Of lost pages: words that differ from the master's; pages with at most FEW such words; pages with none.
+    Difference = Struct.new(:words, :few, :same)
     FEW = 4
     # What a structure of the VM has to do with lost pages: words that differ from the master's; pages with
     # such a word; pages on which no other structure's word differs.
@@ -20,27 +18,24 @@ module CowBench
 
     # +first_writers+: address of a page => name of the function. +census+: what the master has written.
     def initialize(master_pid, worker_pid, first_writers = nil, census = nil)
-      @master = AddressSpace.new(master_pid)
-      @worker = AddressSpace.new(worker_pid)
-      @kinds = PageKinds.new(@worker)
       @first_writers = first_writers
       @census = census
       @structures = Hash.new { |structures, name| structures[name] = Structure.new(0, 0, 0) }
-      @tallies = PageKinds::ALL.to_h { |kind| [kind, Tally.new(0, 0, 0, 0, 0, 0)] }
+      @differences = Hash.new { |differences, kind| differences[kind] = Difference.new(0, 0, 0) }
       @writers = Hash.new(0)
       @idle_writers = Hash.new(0)
       @own_writers = Hash.new(0)
-      compare
-    ensure
-      [@master, @worker].each { |space| space&.close }
+      super(master_pid, worker_pid)
     end
 
     # { kind => { "shared" => MB, ... } }
     def to_h
-      @tallies.transform_values do |tally|
-        { "shared" => mb(tally.shared), "lost" => mb(tally.lost), "own" => mb(tally.own),
-          "changed words" => Memory.mb(tally.words * 8 / 1024.0),
-          "lost for at most #{FEW} words" => mb(tally.few), "lost without a difference" => mb(tally.same) }
+      tallies.to_h do |kind, tally|
+        difference = @differences[kind]
+        [kind, { "shared" => mb(tally.shared), "lost" => mb(tally.lost), "own" => mb(tally.own),
+                 "changed words" => Memory.mb(difference.words * 8 / 1024.0),
+                 "lost for at most #{FEW} words" => mb(difference.few),
+                 "lost without a difference" => mb(difference.same) }]
       end
     end
 
@@ -67,49 +62,23 @@ module CowBench
       end
     end
 
-    # Whether no heap page was recognised; then they are counted as malloc.
-    def gc_pages_unknown?
-      @kinds.gc_page_count.zero?
-    end
-
     private
 
-    def compare
-      in_master = {}
-      @master.mappings.each do |mapping|
-        @master.each_page(mapping) do |address, _|
-          in_master[address] = true
-        end
-      end
-      @worker.mappings.each do |mapping|
-        @worker.each_page(mapping) do |address, bits|
-          count(@kinds.of(address, mapping), address, bits, in_master[address])
-        end
-      end
-    end
-
-    def count(kind, address, bits, inherited)
-      tally = @tallies.fetch(kind)
-      # A file's own page is never private, even where one process alone maps it.
-      if bits & AddressSpace::EXCLUSIVE == 0 || bits & AddressSpace::FILE_PAGE != 0
-        tally.shared += 1
-      elsif inherited
-        lose(tally, kind, address)
-      else
-        tally.own += 1
-        note_writer(@own_writers, kind, address)
-      end
-    end
-
-    def lose(tally, kind, address)
-      tally.lost += 1
+    def count_lost(kind, address)
+      super
       changed = changed_words(address)
-      tally.words += changed.size
-      tally.same += 1 if changed.empty?
-      tally.few += 1 if changed.size.between?(1, FEW)
+      difference = @differences[kind]
+      difference.words += changed.size
+      difference.same += 1 if changed.empty?
+      difference.few += 1 if changed.size.between?(1, FEW)
       note_writer(@writers, kind, address)
       note_writer(@idle_writers, kind, address) if changed.empty?
       note_structures(kind, changed) if @census
+    end
+
+    def count_own(kind, address)
+      super
+      note_writer(@own_writers, kind, address)
     end
 
     def note_writer(writers, kind, address)

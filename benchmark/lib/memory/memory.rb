@@ -1,12 +1,14 @@
 # frozen_string_literal: true
 # SPDX-License-Identifier: BSD-2-Clause
 
+require_relative "../../../lib/cowruby/memory/address_space"
+
 module CowBench
   # Reads what the kernel says about the memory of processes. All sizes are KB.
   module Memory
     FIELDS = %w[Rss Pss Private_Dirty Private_Clean Shared_Dirty Shared_Clean AnonHugePages Swap].freeze
     FIELD = /^(#{FIELDS.join("|")}):\s+(\d+) kB$/
-    MAPPING = /^(?<first>\h+)-(?<last>\h+) (?<rights>\S{4}) \h+ \S+ (?<inode>\d+) *(?<name>.*)$/
+    MAPPING = CowRuby::Memory::AddressSpace::MAPPING
 
     # One process, from smaps_rollup, and with +mappings+ by mapping, from smaps.
     def self.sample(pid, mappings: true)

@@ -1,26 +1,23 @@
 # frozen_string_literal: true
 # SPDX-License-Identifier: BSD-2-Clause
 
+require_relative "../../../lib/cowruby/memory/procfs"
+
 module CowBench
   # The processes of this machine, from /proc.
   module ProcessTable
-    # +ticks+ are the CPU time so far, of the process and of its children that were waited for;
-    # +started+ are ticks from the start of the machine.
-    Stat = Struct.new(:state, :parent, :group, :ticks, :started) do
-      # A zombie: it has ended, and its parent has not waited for it yet.
-      def ended?
-        state == "Z"
-      end
-    end
+    PROC = CowRuby::Memory::Procfs.new
+    private_constant :PROC
 
     class << self
-      # Fields of /proc/PID/stat (proc(5)); nil where there is no such process.
+      # Its Procfs::Stat; nil where there is no such process.
       def stat(pid)
-        # The name, in brackets, may hold anything.
-        fields = File.read("/proc/#{pid}/stat").rpartition(")").last.split
-        Stat.new(fields[0], fields[1].to_i, fields[2].to_i, fields[11, 4].sum(&:to_i), fields[19].to_i)
-      rescue Errno::ENOENT, Errno::ESRCH
-        nil
+        PROC.stat(pid)
+      end
+
+      # The title that a process gave itself, or else its command; "" where there is none.
+      def title(pid)
+        PROC.title(pid)
       end
 
       def alive?(pid)
@@ -28,17 +25,9 @@ module CowBench
         !found.nil? && !found.ended?
       end
 
-      # The title that a process gave itself, or else its command; "" where there is none.
-      def title(pid)
-        File.binread("/proc/#{pid}/cmdline").tr("\0", " ").strip
-      rescue Errno::ENOENT, Errno::ESRCH
-        ""
-      end
-
       # { number => Stat } of all processes, also of those that have ended.
       def all
-        numbers = Dir.children("/proc").grep(/\A\d+\z/).map(&:to_i)
-        numbers.to_h { |pid| [pid, stat(pid)] }.compact
+        PROC.pids.to_h { |pid| [pid, stat(pid)] }.compact
       end
 
       def running

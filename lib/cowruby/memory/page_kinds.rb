@@ -1,0 +1,162 @@
+# frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
+
+require_relative "address_space"
+
+module CowRuby
+  module Memory
+    # Says what the pages of a Ruby process are used for, without its help, so
+    # that any ruby can be looked at.
+    class PageKinds
+      ALL = ["GC pages", "GC metadata", "VM words", "YJIT data", "malloc", "JIT code", "stacks",
+             "files", "anonymous other"].freeze
+      # Where the kernel keeps names of anonymous memory, Ruby gives them: "Ruby:GC:heap pages" for
+      # an arena, "Ruby:GC:default:heap_page_body_allocate" for a heap page of CRuby.
+      NAMES = { /heap[ _]page/ => "GC pages", /GC:metadata/ => "GC metadata", /VM words/ => "VM words",
+                /YJIT data/ => "YJIT data",
+                /yjit|rjit|jit_/i => "JIT code",
+                /fiber|stack/i => "stacks" }.freeze
+      # A heap page begins at a multiple of its size, 16 KB at the least.
+      ALIGNMENT = 16 * 1024
+      LARGEST_HEAP_PAGE = 64 * 1024
+      LARGEST_HEAD = 2_048
+      # CowRuby's arenas begin at a multiple of their size with a sign and the bytes of their
+      # head (struct arena).
+      ARENA = 128 * 1024 * 1024
+      ARENA_SIGN = "CowArena".unpack1("Q")
+      # Regions for words that the VM writes begin with a sign and their size (struct cow_vm_words_region).
+      WORDS_SIGNS = { "CowWords".unpack1("Q") => "VM words", "CowYjits".unpack1("Q") => "YJIT data" }.freeze
+      # The guard below a stack, and the largest stack (the usual `ulimit -s`).
+      LARGEST_GUARD = 64 * 1024
+      LARGEST_STACK = 8 * 1024 * 1024
+
+      def initialize(space)
+        @space = space
+        @gc_pages = {}
+        @metadata = {}
+        @words_regions = {}
+        @variables = {}
+        @space.mappings.each { |mapping| find_arenas(mapping) }
+        find_gc_pages
+        @kinds = @space.mappings.each_with_index.to_h { |mapping, i| [mapping, kind_of(mapping, i)] }
+      end
+
+      # Whether there is an arena, or a region for words: then the ruby is CowRuby.
+      def cowruby?
+        @metadata.any? || @words_regions.any?
+      end
+
+      # Number of OS pages that belong to heap pages.
+      def gc_page_count
+        @gc_pages.size
+      end
+
+      def of(address, mapping)
+        return "GC pages" if @gc_pages[address]
+        return "GC metadata" if @metadata[address]
+
+        kind = @kinds.fetch(mapping)
+        kind == "files" && address >= @variables.fetch(mapping, address + 1) ? "malloc" : kind
+      end
+
+      private
+
+      def kind_of(mapping, index)
+        below = index.zero? ? nil : @space.mappings[index - 1]
+        above = @space.mappings[index + 1]
+        below = nil unless below&.last == mapping.first
+        above = nil unless above&.first == mapping.last
+        return "files" if mapping.file
+        return "malloc" if mapping.name == "[heap]"
+        return "stacks" if mapping.name == "[stack]"
+        words = words(mapping)
+        return words if words
+        return named(mapping) unless mapping.unnamed?
+        # The JIT's reserve: some of it can be executed, the rest is next to it.
+        return "JIT code" if [mapping, below, above].any? do |one|
+                               one && one.unnamed? && !one.file && one.rights[2] == "x"
+                             end
+        return "stacks" if mapping.size <= LARGEST_STACK && guard?(below)
+        return variables(mapping, below) if below&.file && below.writable?
+        return "malloc" if mapping.writable?
+
+        "anonymous other"
+      end
+
+      # Which of CowRuby's words are in the mapping; nil: none. What a child has added to a region that it
+      # inherited is a mapping of its own, without the sign.
+      def words(mapping)
+        return unless mapping.writable?
+
+        sign, size = @space.words(mapping.first, 2)
+        @words_regions[mapping.first...mapping.first + size] = WORDS_SIGNS[sign] if WORDS_SIGNS.key?(sign)
+        @words_regions.find { |region, _| region.cover?(mapping.first) }&.last
+      end
+
+      # What stands behind the variables of a library: those without a first value. Where the kernel has
+      # mapped other memory right behind them, that is in the same mapping; or there are no such variables.
+      def variables(mapping, library)
+        last = @space.end_of_variables(library)
+        @variables[mapping] = last if last
+        "files"
+      end
+
+      def named(mapping)
+        NAMES.find { |pattern, _| mapping.name.match?(pattern) }&.last || "anonymous other"
+      end
+
+      def guard?(mapping)
+        mapping && mapping.unnamed? && mapping.rights.start_with?("---") && mapping.size <= LARGEST_GUARD
+      end
+
+      def find_arenas(mapping)
+        return if mapping.file || !mapping.writable?
+
+        # An arena may be several mappings: the kernel begins a new one where anything differs.
+        numbers = mapping.first / ARENA..(mapping.last - 1) / ARENA
+        starts = numbers.to_h { |number| [number * ARENA, arena_at(number * ARENA)] }.compact
+        return if starts.empty?
+
+        @space.each_page(mapping) do |address, _|
+          start = address / ARENA * ARENA
+          head = starts[start] or next
+          (address < start + head ? @metadata : @gc_pages)[address] = true
+        end
+      end
+
+      # The bytes of the head of the arena that begins there; nil where none does.
+      def arena_at(start)
+        sign, head = @space.words(start, 2) if @space.mapping_of(start)&.writable?
+        head if sign == ARENA_SIGN
+      end
+
+      # A heap page's first word points to its struct heap_page, which begins with
+      # the size and the number of its slots and holds, after some pointers, the
+      # address of the first slot, near the page's head. Other memory does not look
+      # like this by chance.
+      def find_gc_pages
+        @space.mappings.each do |mapping|
+          next if mapping.file || !mapping.unnamed? || !mapping.writable?
+
+          @space.each_page(mapping) do |address, _|
+            next unless (address % ALIGNMENT).zero? && !@gc_pages[address]
+
+            last = end_of_heap_page(address)
+            address.step(last - 1, AddressSpace::PAGE) { |page| @gc_pages[page] = true } if last
+          end
+        end
+      end
+
+      def end_of_heap_page(address)
+        header, = @space.words(address, 1)
+        return unless header && header != 0 && (header % 8).zero? && @space.mapping_of(header)&.writable?
+
+        struct = @space.words(header, 16) or return
+        first_slot = struct.find { |word| word.between?(address + 8, address + LARGEST_HEAD) } or return
+        slot_size, slots = [struct[0]].pack("Q").unpack("SS")
+        last = first_slot + slot_size * slots
+        last if slot_size >= 16 && slots.positive? && last <= address + LARGEST_HEAP_PAGE
+      end
+    end
+  end
+end

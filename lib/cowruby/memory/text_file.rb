@@ -1,0 +1,46 @@
+# frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
+
+require_relative "errors"
+
+module CowRuby
+  module Memory
+    # Replaces a file, so that who reads it sees the old text or the new one and never a part.
+    module TextFile
+      MODE = 0o644
+
+      # Raises Error, and leaves no other file behind.
+      def self.write(path, text)
+        # What a link leads to is replaced, and never a device, as /dev/stdout is.
+        place = File.symlink?(path) ? File.realpath(path) : path
+        plain = !File.exist?(place) || File.file?(place) || File.directory?(place)
+        raise Error, "#{path} cannot be written: it is no plain file" unless plain
+
+        replace(place, text)
+      rescue SystemCallError => e
+        raise Error, "#{path} cannot be written: #{SystemCallError.new(nil, e.errno).message}"
+      end
+
+      def self.replace(path, text)
+        # node_exporter reads *.prom only.
+        beside = File.join(File.dirname(path), ".#{File.basename(path)}.#{Process.pid}.new")
+        # Of a process that had this number and was killed, or of somebody else: it is not written to.
+        remove(beside)
+        File.open(beside, File::WRONLY | File::CREAT | File::EXCL, MODE) do |file|
+          file.write(text)
+          file.chmod(MODE)
+        end
+        File.rename(beside, path)
+      ensure
+        remove(beside)
+      end
+
+      def self.remove(path)
+        File.unlink(path)
+      rescue Errno::ENOENT
+        nil
+      end
+      private_class_method :replace, :remove
+    end
+  end
+end

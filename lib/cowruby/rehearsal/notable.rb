@@ -1,0 +1,124 @@
+# frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
+
+require_relative "../rehearsal"
+
+module CowRuby
+  class Rehearsal
+    # notable: which targets may be noted and sent again without anybody having chosen them, and how
+    # many of a kind. It errs on the side of leaving out: what is not rehearsed costs some memory,
+    # what should not have been noted may be a key to somebody's account.
+    module Notable
+      # Bytes of the longest target.
+      LONGEST = 200
+      # Paths in all, and of one pattern: /posts/1 and /posts/some-title are of the pattern /posts/*.
+      PATHS = 500
+      PER_PATTERN = 25
+
+      # A path with one of these words does something, or has a key or a person in the next part.
+      TELLING = /(?<![a-z])(?:
+        (?:log|sign)[_-]?(?:in|on|out|off|up)|(?:un)?subscri\w*|confirm\w*|verif\w*|(?:de)?activat\w*|
+        unlock\w*|reset\w*|recover\w*|password\w*|passwd|token\w*|secret\w*|invit\w*|magic|oauth\w*|auth|
+        callbacks?|sso|saml|sessions?|delet\w*|destroy\w*|remov\w*|cancel\w*|export\w*|download\w*|admin\w*|shared?|
+        api[_-]?keys?|webhooks?
+      )(?![a-z])/ix
+      # A path with such a part does something, whatever its method is.
+      ACTING = %r{/(?:
+        accept|add|approve|archive|buy|checkout|clear|create|decline|deny|disable|dislike|downvote|enable|flush|
+        follow|like|mark|pay|publish|purge|rebuild|refresh|reject|resend|restart|restore|revoke|run|send|start|
+        stop|sync|toggle|track|trigger|undo|unfollow|unlike|unpublish|upvote|vote
+      )(?:[/?]|\z)}ix
+      PERSON = /@/
+      # Parts of a target: between these a token stands alone.
+      PART = %r{[/?&=;,+:~!$'()*|]+}
+      # Letters of both kinds and digits mixed, as keys and short links have it; a long word of letters
+      # and digits (also hexadecimal); the groups of a UUID; many digits.
+      MIXED = /\A(?=.*[a-z])(?=.*[A-Z])(?=.*\d).{6,}\z/m
+      LONG_WORD = /(?<![A-Za-z0-9])(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{16,}/
+      # Letters and digits in turn, in a shorter one.
+      MIXTURE = /(?<![a-z\d])(?=[a-z\d]{8})[a-z\d]*(?:[a-z]\d+[a-z]+\d|\d[a-z]+\d+[a-z])/i
+      # Small and capital letters in turn.
+      JUMBLE = /(?:[a-z][A-Z].*?){4}/m
+      UUID = /\h{8}-?\h{4}-?\h{4}-?\h{4}-?\h{12}/
+      MANY_DIGITS = /\d{11,}/
+      DOT = /%2e/i
+
+      module_function
+
+      # +query+: may it have one?
+      def target?(target, query: false)
+        return false if target.nil? || target.bytesize > LONGEST
+
+        plain = target.b
+        return false if !TARGET.match?(plain) || (!query && plain.include?("?"))
+        return false if DOT_SEGMENT.match?(plain) || DOT.match?(plain)
+
+        plain = plain.gsub(/%(\h\h)/) { $1.hex.chr } if plain.include?("%")
+        [TELLING, ACTING, PERSON].none? { |form| form.match?(plain) } &&
+          plain.split(PART).none? { |part| token?(part) }
+      end
+
+      def token?(part)
+        part.size >= 6 && [MIXED, LONG_WORD, MIXTURE, JUMBLE, UUID, MANY_DIGITS].any? { |form| form.match?(part) }
+      end
+
+      # The same for all pages that one route is likely to answer.
+      def pattern(target)
+        path = target[/\A[^?]*/]
+        "#{path[0..path.rindex("/")].gsub(%r{[^/]*\d[^/]*}, "*")}*"
+      end
+
+      # Of pairs, of which the first is a target, in the order given: so many as are allowed.
+      def bounded(pairs)
+        patterns = Hash.new(0)
+        pairs.lazy.select { |target, _| (patterns[pattern(target)] += 1) <= PER_PATTERN }.first(PATHS)
+      end
+
+      # Counts targets: [how often it was asked for, how often of these encrypted].
+      class Seen
+        def initialize
+          take
+        end
+
+        def empty? = @counts.empty?
+
+        def each(&block) = @counts.each(&block)
+
+        # Leaves out what is too much.
+        def add(target, secure, count = 1)
+          found = @counts[target]
+          return if found.nil? && (@counts.size >= PATHS || (found = room(target)).nil?)
+
+          found[0] += count
+          found[1] += count if secure
+        end
+
+        # What was counted; from now on it counts anew.
+        def take
+          taken = dup
+          @counts = {}
+          @patterns = Hash.new(0)
+          taken
+        end
+
+        # Adds what was taken.
+        def put_back(taken)
+          taken.each do |target, (count, secure)|
+            add(target, true, secure) if secure.positive?
+            add(target, false, count - secure) if count > secure
+          end
+        end
+
+        private
+
+        def room(target)
+          pattern = Notable.pattern(target)
+          return if @patterns[pattern] >= PER_PATTERN
+
+          @patterns[pattern] += 1
+          @counts[target] = [0, 0]
+        end
+      end
+    end
+  end
+end

@@ -1,0 +1,284 @@
+# frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
+
+require "fileutils"
+require_relative "notable"
+
+module CowRuby
+  class Rehearsal
+    # notes: the file in which the workers of one server, or of several, note what they answer. It and
+    # its directory belong to the user of the process and nobody else may write there; otherwise they are
+    # neither read nor written. Who changes it holds a lock file and puts a new file in its place, so
+    # that whoever reads it finds a whole one. One that is not of this form is set aside as .bad.
+    class Notes
+      # Not to be used: somebody else could have written it.
+      class Refused < StandardError; end
+      # Not of the form that Content writes.
+      class Malformed < StandardError; end
+
+      # Bytes of the longest file that is read.
+      LARGEST = 1 << 20
+      OPEN = File::NOFOLLOW | File::NONBLOCK
+
+      attr_reader :path
+
+      # +path+ is the file's; its directory is made when it is needed, but not the one above. +query+:
+      # are targets with a query among what may be noted?
+      def initialize(path, query: false)
+        @path = path
+        @directory = File.dirname(path)
+        @query = query
+      end
+
+      # Gives the Content, an empty one where there is none. Raises Refused or SystemCallError.
+      def read
+        return Content.new unless File.exist?(@directory)
+
+        check_directory
+        begin
+          locked(1) { |held| content(set_aside: held) }
+        rescue SystemCallError
+          # It cannot be locked or written, but it may be read.
+          content(set_aside: false)
+        end
+      end
+
+      # Why nothing can be noted, in words; nil if something can.
+      def unwritable
+        prepare
+        locked(1) { open_own(@path, File::RDONLY) { nil } }
+        "#{@directory} cannot be written" unless File.writable?(@directory)
+      rescue Refused, SystemCallError => e
+        e.message
+      end
+
+      # Adds what was +seen+ (as Notable::Seen) and leaves the targets in +bad+ out from now on. False if
+      # others have kept the file locked for +patience+ seconds. Raises Refused or SystemCallError.
+      def merge(seen, bad: [], patience: 0)
+        prepare
+        locked(patience) do |held|
+          next false unless held
+
+          content = content(set_aside: true)
+          content.age(Content.today)
+          content.add(seen, bad)
+          write(content.to_s)
+          true
+        end
+      end
+
+      private
+
+      def prepare
+        parent = File.dirname(@directory)
+        raise Refused, "there is no directory #{parent}" unless File.directory?(parent)
+
+        begin
+          Dir.mkdir(@directory, 0o700)
+        rescue Errno::EEXIST
+          nil
+        end
+        check_directory
+      end
+
+      # It may be a link of the user's own: those who deploy link it into each release.
+      def check_directory
+        raise Refused, "#{@directory} belongs to another user" if File.lstat(@directory).uid != Process.euid
+
+        stat = File.stat(@directory)
+        raise Refused, "#{@directory} is no directory" unless stat.directory?
+
+        check_owner(@directory, stat)
+      end
+
+      def check_owner(path, stat)
+        raise Refused, "#{path} belongs to another user" unless stat.uid == Process.euid
+        raise Refused, "#{path} can be written by other users" if stat.mode.anybits?(0o022)
+      end
+
+      # Yields the open file, or gives nil where there is none.
+      def open_own(path, flags)
+        File.open(path, flags | OPEN, 0o600) do |file|
+          stat = file.stat
+          raise Refused, "#{path} is no regular file of its own" unless stat.file? && stat.nlink == 1
+
+          check_owner(path, stat)
+          yield file
+        end
+      rescue Errno::ENOENT
+        nil
+      rescue Errno::ELOOP, Errno::ENXIO, Errno::EISDIR
+        raise Refused, "#{path} is no regular file of its own"
+      end
+
+      # Yields whether it has the lock, after +patience+ seconds at most. A child that another thread
+      # forks meanwhile has the file open too, so that closing it would not be enough.
+      def locked(patience)
+        open_own("#{@path}.lock", File::RDWR | File::CREAT) do |file|
+          tries = 1 + (patience / 0.02).floor
+          held = tries.times.any? do |number|
+            sleep(0.02) if number.positive?
+            file.flock(File::LOCK_EX | File::LOCK_NB)
+          end
+          yield held
+        ensure
+          file.flock(File::LOCK_UN)
+        end
+      end
+
+      def content(set_aside:)
+        text = open_own(@path, File::RDONLY) { |file| file.read(LARGEST + 1).to_s } or return Content.new
+        raise Malformed, "it is longer than #{LARGEST} bytes" if text.bytesize > LARGEST
+
+        Content.parse(text) { |target| Notable.target?(target, query: @query) }
+      rescue Malformed => e
+        aside = "#{@path}.bad"
+        File.rename(@path, aside) if set_aside
+        where = "; it is now #{aside}" if set_aside
+        Rehearsal.tell("#{@path} is no list of noted pages (#{e.message})#{where}")
+        Content.new
+      end
+
+      # Only whoever has the lock writes, so what is there is left of a process that was killed.
+      def write(text)
+        fresh = "#{@path}.new"
+        FileUtils.rm_f(fresh)
+        File.open(fresh, File::WRONLY | File::CREAT | File::EXCL | OPEN, 0o600) { |file| file.write(text) }
+        File.rename(fresh, @path)
+      rescue SystemCallError
+        FileUtils.rm_f(fresh)
+        raise
+      end
+
+      # What the file says:
+      #
+      #   cowruby-rehearsal 1 2026-11-27
+      #   + 12.00 https /posts
+      #   - 0.90 /account
+      #
+      # The version of the form and the day; after + how often a target was asked for, and how, most
+      # asked for first; after - what is left out. The numbers lose a tenth a day, and what is next to
+      # nothing is forgotten.
+      class Content
+        FIRST_LINE = /\Acowruby-rehearsal 1 (\d{4})-(\d\d)-(\d\d)\z/
+        GOOD = %r{\A\+ (?!0+\.00)(\d{1,12}\.\d\d) (https?) (/\S*)\z}
+        BAD = %r{\A- (\d\.\d\d) (/\S*)\z}
+        DAY = 24 * 60 * 60
+        KEPT_A_DAY = 0.9
+        LEAST = 0.1
+
+        class << self
+          def today
+            Time.now.to_i / DAY
+          end
+
+          # The block says whether a target may be used; others are forgotten.
+          def parse(text)
+            first, *lines = text.b.split("\n")
+            day = FIRST_LINE.match(first.to_s) or raise Malformed, "its first line is not of version 1"
+
+            content = new(day_of(day.captures))
+            lines.each.with_index(2) do |line, number|
+              target = content.line(line) or raise Malformed, "line #{number} is not understood"
+              content.forget(target) unless yield(target)
+            end
+            content
+          end
+
+          private
+
+          def day_of(captures)
+            Time.utc(*captures).to_i / DAY
+          rescue ArgumentError
+            raise Malformed, "its first line has no day"
+          end
+        end
+
+        # +day+ is counted from 1970 on.
+        def initialize(day = Content.today)
+          @day = day
+          @good = {}
+          @bad = {}
+        end
+
+        # Takes a line. Gives its target, nil if it is not understood.
+        def line(text)
+          if (match = GOOD.match(text))
+            @good[match[3]] = [match[1].to_f, match[2] == "https"]
+            match[3]
+          elsif (match = BAD.match(text))
+            @bad[match[2]] = match[1].to_f
+            match[2]
+          end
+        end
+
+        def forget(target)
+          @good.delete(target)
+          @bad.delete(target)
+        end
+
+        # So that yesterday's pages fade.
+        def age(today)
+          kept = KEPT_A_DAY**[today - @day, 0].max
+          @day = today
+          @good.transform_values! { |weight, secure| [weight * kept, secure] }
+          @bad.transform_values! { |weight| weight * kept }
+          @good.select! { |_, (weight, _)| weight >= LEAST }
+          @bad.select! { |_, weight| weight >= LEAST }
+        end
+
+        def add(seen, bad)
+          seen.each do |target, (count, secure)|
+            weight, = @good[target]
+            @good[target] = [weight.to_f + count, secure * 2 > count]
+          end
+          bad.each { |target| @bad[target] = 1.0 }
+          @good.reject! { |target, _| @bad.key?(target) }
+          @good = Notable.bounded(ranked).to_h
+          @bad = @bad.max_by(Notable::PATHS) { |_, weight| weight }.to_h
+        end
+
+        # Was more than half of it asked for encrypted?
+        def https?
+          weights = ->(pairs) { pairs.sum { |weight, _| weight } }
+          weights.call(@good.values.select(&:last)) * 2 > weights.call(@good.values)
+        end
+
+        # Targets, most asked for first. First each once, so that a rehearsal that is cut short has met as
+        # many pages as it could; then each as often as it is asked for, of about +count+ requests. None is
+        # sent more often than a tenth of that, or than its equal part, or a health check would be all.
+        def requests(count)
+          sum = @good.sum { |_, (weight, _)| weight }
+          most = [count / 10, count / [@good.size, 1].max, 1].max
+          left = ranked.map { |target, (weight, _)| [target, (count * weight / sum).round.clamp(1, most)] }
+          all = []
+          until left.empty?
+            all.concat(left.map(&:first))
+            left = left.filter_map { |target, times| [target, times - 1] if times > 1 }
+          end
+          all
+        end
+
+        def to_s
+          date = Time.at(@day * DAY).utc.strftime("%Y-%m-%d")
+          lines = ["cowruby-rehearsal 1 #{date}"]
+          lines += ranked.map do |target, (weight, secure)|
+            "+ #{number(weight)} http#{"s" if secure} #{target}"
+          end
+          lines += @bad.map { |target, weight| "- #{number(weight)} #{target}" }
+          "#{lines.join("\n")}\n"
+        end
+
+        private
+
+        def ranked
+          @good.sort_by { |target, (weight, _)| [-weight, target] }
+        end
+
+        def number(weight)
+          format("%.2f", [weight, 999_999_999.0].min)
+        end
+      end
+    end
+  end
+end

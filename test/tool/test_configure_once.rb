@@ -1,0 +1,70 @@
+# frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
+
+require_relative "helper"
+require_relative "../../tool/lib"
+
+# configure_once in tool/lib.sh: which builds share what configure finds out.
+class TestConfigureOnce < Minitest::Test
+  # Writes down its arguments and what the cache says, as a configure that finds out one thing more.
+  CONFIGURE = <<~SH
+    #!/bin/sh
+    [ ! -f ../fails ] || exit 1
+    { echo "$@"; [ ! -f config.cache ] || cat config.cache; } >asked
+    case " $* " in *" -C "*) echo found >>config.cache ;; esac
+    touch Makefile
+  SH
+
+  def setup
+    @top = Dir.mktmpdir("cow-configure")
+    FileUtils.mkdir_p(%W[#{@top}/tool #{@top}/build])
+    %w[lib.sh lib.rb progress].each { |name| FileUtils.cp("#{TOP}/tool/#{name}", "#{@top}/tool/") }
+    File.write("#{@top}/build/config.args", "--given")
+  end
+
+  def teardown = FileUtils.rm_rf(@top)
+
+  def configure(kind, *arguments, fails: false)
+    directory = "#{@top}/build/#{kind}"
+    FileUtils.mkdir_p("#{directory}/src")
+    File.write("#{directory}/src/configure", CONFIGURE, perm: 0o755)
+    fails ? FileUtils.touch("#{directory}/fails") : FileUtils.rm_f("#{directory}/fails")
+    script = 'set -eu; top=$1; . tool/lib.sh; compile_in "$2"; shift 2; configure_once "$top/log" "$@"'
+    _, status = Open3.capture2e("sh", "-c", script, "sh", @top, directory, kind, *arguments,
+                                chdir: @top)
+    assert_equal !fails, status.success?
+    asked = "#{directory}/obj/asked"
+    File.readlines(asked, chomp: true) if File.exist?(asked)
+  end
+
+  def test_what_one_finds_the_others_take
+    assert_equal ["--given -C --prefix=/a b"], configure("cow", "--prefix=/a b")
+    assert_equal ["--given -C", "found"], configure("stock")
+  end
+
+  def test_other_flags_of_the_compiler_find_out_for_themselves
+    configure("cow")
+    %w[cflags=-fsanitize=address cppflags=-DRUBY_DEBUG optflags=-O1].each_with_index do |flags, i|
+      assert_equal ["--given -x #{flags}"], configure("other#{i}", "-x", flags)
+    end
+    assert_equal ["--given -C XCFLAGS=-DX", "found"], configure("stock", "XCFLAGS=-DX")
+  end
+
+  def test_other_arguments_begin_anew
+    configure("cow")
+    File.utime(Time.now + 60, Time.now + 60, "#{@top}/build/config.args")
+    assert_equal ["--given -C"], configure("stock")
+  end
+
+  def test_only_once
+    configure("cow")
+    File.delete("#{@top}/build/cow/obj/asked")
+    assert_nil configure("cow")
+  end
+
+  # It says so the next time as well, and leaves nothing to others.
+  def test_a_failure_is_repeated
+    2.times { assert_nil configure("cow", fails: true) }
+    assert_equal ["--given -C"], configure("stock")
+  end
+end
