@@ -80,8 +80,8 @@ compile_in() {
     cd "$1/obj" || die "$1/obj cannot be entered"
 }
 
-# For builds that are installed: leaves out the extensions that only CRuby's own tests load. "+" is what
-# configure leaves out by itself.
+# For builds on which CRuby's own tests do not run: leaves out the extensions that only these load. "+" is
+# what configure leaves out by itself.
 # shellcheck disable=SC2034 # read by who sources this
 without_tests='--with-out-ext=+,-test-/*'
 
