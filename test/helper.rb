@@ -16,6 +16,9 @@ require "open3"
 require "timeout"
 require "tmpdir"
 
+# A shell lets what it starts in the background ignore these, and the scripts would inherit that.
+%w[INT QUIT].each { |signal| trap(signal, "DEFAULT") }
+
 module CowTest
   ROOT = File.expand_path("..", __dir__)
 
