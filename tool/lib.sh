@@ -101,6 +101,8 @@ configure_once() {
          [ ! -f "$found" ] || [ "$arguments" -nt "$found" ] || cp "$found" config.cache ;;
     esac
     given=$(cat "$arguments")
+    # A build is not to name the prefix of another.
+    case " $*" in *" --prefix="*) given=$(printf '%s\n' "$given" | sed "s/ '--prefix=[^']*'//") ;; esac
     eval "set -- $given $cache \"\$@\""
     "$top/tool/progress" "$log" "$label: configure" -- ../src/configure "$@"
     if [ -f config.cache ]; then # others may read it at this moment

@@ -330,9 +330,9 @@ class TestServersCommand < Minitest::Test
 
   # benchmark/run-servers as a whole, with one server. A second call repeats nothing.
   def test_one_server
-    ruby = ENV["COW_INSTALLED_RUBY"] || RbConfig.ruby
+    name, ruby = INSTALLED
     Dir.mktmpdir do |directory|
-      arguments = ["--ruby", "test=#{ruby}", "--quick", "--server", "puma", "--app", "rack", "--output",
+      arguments = ["--ruby", "#{name}=#{ruby}", "--quick", "--server", "puma", "--app", "rack", "--output",
                    directory]
       out, errors, status = command("run-servers", *arguments)
       reason = errors[/^benchmark.run-servers: (wrk is not.*)/, 1] || out[/^skipped: (.*)/, 1]
@@ -344,7 +344,7 @@ class TestServersCommand < Minitest::Test
       assert_equal 4, run["points"].last["processes"].count { |process| process["worker"] }
       assert_equal 0, run["loads"].first["errors"]
       assert_operator run["first_fork"], :>, 0
-      assert_match(%r{\Abenchmark/run-servers --ruby test=}, run["command"])
+      assert_match(%r{\Abenchmark/run-servers --ruby #{name}=}, run["command"])
       assert_match(/^puma, warmup, glibc, after 40 +[\d.]+$/, out)
       # A worker that init has not yet waited for is a zombie: it has ended.
       run["points"].last["processes"].each { |process| refute ProcessTable.alive?(process["pid"]) }
@@ -361,22 +361,22 @@ class TestSideBySide < Minitest::Test
   include BenchmarkTest
 
   def test_both_play_the_same_requests
-    ruby = ENV["COW_INSTALLED_RUBY"] || RbConfig.ruby
+    name, ruby = INSTALLED
     Dir.mktmpdir do |directory|
-      out, errors, status = command("run-servers", "--ruby", "test=#{ruby}", "--ruby", "test+more=#{ruby}",
-                                    "--env", "test+more:MORE=1", "--stops", "300,400", "--measure", "speed",
+      out, errors, status = command("run-servers", "--ruby", "#{name}=#{ruby}", "--ruby", "#{name}+more=#{ruby}",
+                                    "--env", "#{name}+more:MORE=1", "--stops", "300,400", "--measure", "speed",
                                     "--server", "puma", "--app", "rack", "--output", directory)
       reason = errors[/^benchmark.run-servers: (wrk is not.*)/, 1] || out[/^skipped: (.*)/, 1]
       skip reason if reason
 
       assert_predicate status, :success?, errors + out
       runs = Dir[File.join(directory, "runs/*.json")].sort.map { |file| JSON.parse(File.read(file)) }
-      assert_equal %w[test+more test], runs.map { |run| run["build"] }
+      assert_equal ["#{name}+more", name], runs.map { |run| run["build"] }
       runs.each do |run|
         assert_equal [[0, 300], [300, 400]], run["loads"].map { |load| load.values_at("from", "to") }
         assert_operator run["loads"].first["requests"], :>=, 300
       end
-      assert_match(/^test\+more: .* MORE=1$/, out)
+      assert_match(/^#{name}\+more: .* MORE=1$/, out)
       assert_match(/^puma, warmup, glibc, 300 to 400 +[\d.]+ +[\d.]+ +[\d.]+$/, out)
     end
   end

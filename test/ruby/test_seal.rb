@@ -126,7 +126,7 @@ class TestSeal < Minitest::Test
   def test_a_buffer_that_is_read_into
     { "in_child {}" => "a fork", "Process.warmup" => "warmup" }.each do |prepare, what|
       out = run_ruby(PARENT + <<~RUBY)
-        kept = big
+        kept = some
         arrived = "\u00e9" * 500
         %i[sysread readpartial read].each do |read|
           reader, writer = IO.pipe
@@ -142,7 +142,7 @@ class TestSeal < Minitest::Test
           writer.write(arrived)
           thread.join
           puts buffer.ascii_only? ? 1 : 0
-          kept << big # so that the next turn prepares the heap again
+          kept << some # so that the next turn prepares the heap again
         end
       RUBY
       assert_equal [0] * 3, numbers(out), "after #{what}: 1 where a buffer still counts as ASCII"

@@ -802,7 +802,7 @@ class TestYJITFork < Minitest::Test
   # has changed. (The heap is not verified: RJIT writes into an iseq without a write barrier. Pristine does
   # both.)
   def test_rjit_beside_yjit
-    script = IN_CHILD + <<~'RUBY'
+    script = IN_CHILD + "METHODS = #{ASSERTIONS ? 300 : 1_000}\n" + <<~'RUBY'
       def value(x) = [x, x + 1].sum + x.to_s.size
       def check(want, what)
         200.times { (found = value(3)) == want or raise "#{what}: #{found - want} too many" }
@@ -814,12 +814,12 @@ class TestYJITFork < Minitest::Test
       end
       check(8, "in the parent")
       ARGV.empty? || RubyVM::YJIT.enable or raise "YJIT is not enabled"
-      make("m", 1_000)
+      make("m", METHODS)
       check(8, "in the parent")
-      RubyVM::YJIT.runtime_stats(:compiled_iseq_count) > 500 or raise "YJIT does not compile" if ARGV.any?
+      RubyVM::YJIT.runtime_stats(:compiled_iseq_count) > METHODS / 2 or raise "YJIT does not compile" if ARGV.any?
       in_child do
         check(8, "in a child")
-        make("n", 300)
+        make("n", METHODS / 3)
         in_child do
           Integer.class_eval { def to_s = "12345" } if ARGV.empty?
           check(ARGV.empty? ? 12 : 8, "in a child of the child")
