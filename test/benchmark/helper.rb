@@ -18,7 +18,7 @@ module BenchmarkTest
 
   BENCHMARK = File.expand_path("../../benchmark", __dir__)
   RUBY = ENV["COW_RUBY"] || ENV["RUBY"] || RbConfig.ruby
-  # Name and path of a ruby that can serve. Where one is given, it serves with the gems of tool/check's servers.
+  # Name and path of a ruby that can serve. One that is given has the gems of tool/check's servers.
   INSTALLED = ENV["COW_INSTALLED_RUBY"] ? ["cow", ENV["COW_INSTALLED_RUBY"]] : ["test", RbConfig.ruby]
   FACTS = { date: "2026-01-02T03:04:05Z", cores: 2, cpu: "a | b", memory_mb: 100, kernel: "Linux",
             transparent_huge_pages: "madvise" }.freeze

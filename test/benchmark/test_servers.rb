@@ -363,9 +363,10 @@ class TestSideBySide < Minitest::Test
   def test_both_play_the_same_requests
     name, ruby = INSTALLED
     Dir.mktmpdir do |directory|
-      out, errors, status = command("run-servers", "--ruby", "#{name}=#{ruby}", "--ruby", "#{name}+more=#{ruby}",
-                                    "--env", "#{name}+more:MORE=1", "--stops", "300,400", "--measure", "speed",
-                                    "--server", "puma", "--app", "rack", "--output", directory)
+      rubies = ["--ruby", "#{name}=#{ruby}", "--ruby", "#{name}+more=#{ruby}"]
+      out, errors, status = command("run-servers", *rubies, "--env", "#{name}+more:MORE=1",
+                                    "--stops", "300,400", "--measure", "speed", "--server", "puma",
+                                    "--app", "rack", "--output", directory)
       reason = errors[/^benchmark.run-servers: (wrk is not.*)/, 1] || out[/^skipped: (.*)/, 1]
       skip reason if reason
 
