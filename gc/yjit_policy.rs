@@ -24,7 +24,7 @@
 
 use crate::fork::inherited;
 use crate::options::*;
-use crate::stats::{rb_yjit_live_iseq_count, COUNTERS};
+use crate::stats::rb_yjit_live_iseq_count;
 use crate::virtualmem::CodePtr;
 use crate::yjit::yjit_enabled_p;
 use std::os::raw::{c_char, c_uint};
@@ -34,10 +34,6 @@ use std::os::raw::{c_char, c_uint};
 /// what would have been best (ski rental). That would be 1,200 calls. With 2,000 a Rails worker takes some 3 per cent
 /// more time up to 16,000 requests of four workers, and 1 to 3 MB less (by hand).
 const CALLS: u64 = 2_000;
-/// The same where the parent has compiled WARM_ISEQS or more before the fork, as one does that was rehearsed. What it
-/// left to its children is called seldom, and makes them bigger for less.
-const WARM_CALLS: u64 = 4_000;
-const WARM_ISEQS: u64 = 1_000;
 /// After so many hits a stub of inherited code is compiled. With 30 and 60 a rehearsed worker took 4 per cent more
 /// time and as much memory (by hand).
 const STUB_HITS: u8 = 10;
@@ -93,7 +89,7 @@ fn wait_if_an_application_is_inherited() {
         }
         WAITS = true;
         rb_iseq_jit_calls = std::ptr::addr_of_mut!(rb_iseq_jit_call_table);
-        rb_yjit_call_threshold = if COUNTERS.compiled_iseq_count < WARM_ISEQS { CALLS } else { WARM_CALLS };
+        rb_yjit_call_threshold = CALLS;
     }
 }
 
