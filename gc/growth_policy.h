@@ -268,16 +268,17 @@ cow_growth_begin(struct cow_growth *growth, const struct cow_growth_sample *now,
         double sweeping = cow_growth_since(now->sweeping_ns, last->sweeping_ns);
         double program = cow_growth_since(cow_growth_since(now->cpu_ns, last->cpu_ns), marking + sweeping);
 
+        double allocated[COW_GROWTH_HEAPS];
         growth->last_allocated = 0;
         for (int i = 0; i < COW_GROWTH_HEAPS; i++) {
-            growth->last_allocated += cow_growth_since(now->allocated[i], last->allocated[i]);
+            allocated[i] = cow_growth_since(now->allocated[i], last->allocated[i]);
+            growth->last_allocated += allocated[i];
         }
         growth->keep = cow_growth_keep(growth, growth->last_allocated + now->malloced);
         growth->program_ns = growth->program_ns * growth->keep + program;
         growth->full_program_ns += program;
         for (int i = 0; i < COW_GROWTH_HEAPS; i++) {
-            growth->allocated[i] = growth->allocated[i] * growth->keep +
-                                   cow_growth_since(now->allocated[i], last->allocated[i]);
+            growth->allocated[i] = growth->allocated[i] * growth->keep + allocated[i];
         }
         growth->malloced = growth->malloced * growth->keep + now->malloced;
 

@@ -88,7 +88,7 @@ without_tests='--with-out-ext=+,-test-/*'
 # configure_once LOG LABEL [ARGUMENTS]: CRuby's configure with build/config.args and
 # ARGUMENTS, unless that was done since they were written. What the first one found out of
 # the machine and its compiler the others take from build/configure.cache: two minutes each.
-# A configure with flags of its own for the compiler keeps to itself: they decide what compiles.
+# A configure with flags of its own for the compiler keeps to itself: it refuses such a cache.
 configure_once() {
     log=$1 label=$2
     shift 2
@@ -98,7 +98,9 @@ configure_once() {
     case " $*" in
       *cflags=*|*cppflags=*|*optflags=*) cache= ;;
       *) cache=-C
-         [ ! -f "$found" ] || [ "$arguments" -nt "$found" ] || cp "$found" config.cache ;;
+         # Not where a package has come or gone since: it may be another compiler, or a library.
+         [ ! -f "$found" ] || [ "$arguments" -nt "$found" ] || [ /var/lib/dpkg/status -nt "$found" ] ||
+             cp "$found" config.cache ;;
     esac
     given=$(cat "$arguments")
     # A build is not to name the prefix of another.

@@ -50,6 +50,12 @@ class TestConfigureOnce < Minitest::Test
     assert_equal ["--given -C XCFLAGS=-DX", "found"], configure("stock", "XCFLAGS=-DX")
   end
 
+  def test_a_prefix_of_its_own_is_the_only_one
+    File.write("#{@top}/build/config.args", " '--prefix=/a b' '--given'")
+    assert_equal ["--given -C --prefix=/c"], configure("deb", "--prefix=/c")
+    assert_equal "--prefix=/a b --given -C", configure("cow").first
+  end
+
   def test_other_arguments_begin_anew
     configure("cow")
     File.utime(Time.now + 60, Time.now + 60, "#{@top}/build/config.args")
