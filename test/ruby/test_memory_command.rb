@@ -290,7 +290,7 @@ class TestMemoryCommand < Minitest::Test
 
   def test_metrics_over_http
     listening(Process.pid) do |port|
-      answer = ask(port, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+      answer = ask(port, "GET /metrics HTTP/1.1\r\nHost: localhost:#{port}\r\n\r\n")
       head, body = answer.split("\r\n\r\n", 2)
       type = "text/plain; version=0.0.4; charset=utf-8"
       assert_equal ["HTTP/1.1 200 OK", "Content-Type: #{type}"], head.split("\r\n").first(2)
@@ -304,7 +304,18 @@ class TestMemoryCommand < Minitest::Test
         "GET /metrics HTTP/1.1\r\nX: #{"y" * 9_000}" => 431 }.each do |request, status|
         assert_match(%r{\AHTTP/1\.1 #{status} }, ask(port, request), request[0, 40].inspect)
       end
+      { "127.0.0.1:1" => 200, "[::1]" => 200, "LOCALHOST" => 200, "a.example" => 421, "" => 421,
+        "localhost.a.example:#{port}" => 421, "127.0.0.1.a.example" => 421 }.each do |host, status|
+        answer = ask(port, "GET /metrics HTTP/1.1\r\nHost: #{host}\r\n\r\n")
+        assert_match(%r{\AHTTP/1\.1 #{status} }, answer, host)
+      end
       assert_match(/^Allow: GET, HEAD\r$/, ask(port, "PUT /metrics HTTP/1.1\r\n\r\n"))
+    end
+  end
+
+  def test_any_name_of_this_machine
+    listening(Process.pid, "--listen-anywhere") do |port|
+      assert_match(%r{\AHTTP/1\.1 200 }, ask(port, "GET /metrics HTTP/1.1\r\nHost: a.example\r\n\r\n"))
     end
   end
 

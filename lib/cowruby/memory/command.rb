@@ -268,7 +268,7 @@ module CowRuby
 
       def listen
         @observer = observer if @target
-        server = HttpServer.new(*@address) { metrics }
+        server = HttpServer.new(*@address, any_host: @options[:anywhere]) { metrics }
         @err.puts "#{NAME}: answers on port #{server.port}"
         server.run
       end

@@ -18,7 +18,7 @@ module CowRuby
       # Seconds until a connection is accepted again, where the system lacks something for it.
       PAUSE = 1
       REASONS = { 200 => "OK", 400 => "Bad Request", 404 => "Not Found", 405 => "Method Not Allowed",
-                  408 => "Request Timeout", 431 => "Request Header Fields Too Large",
+                  408 => "Request Timeout", 421 => "Misdirected Request", 431 => "Request Header Fields Too Large",
                   500 => "Internal Server Error" }.freeze
       # A request that is not answered by a page.
       Refused = Class.new(StandardError) do
@@ -30,9 +30,10 @@ module CowRuby
         end
       end
 
-      # The block gives the text of a page.
-      def initialize(host, port, seconds: SECONDS, &page)
+      # The block gives the text of a page. +any_host+: whatever name the client has for this machine.
+      def initialize(host, port, seconds: SECONDS, any_host: false, &page)
         @server = TCPServer.new(host, port)
+        @any_host = any_host
         @seconds = seconds
         @page = page
         @places = SizedQueue.new(CONNECTIONS)
@@ -153,7 +154,14 @@ module CowRuby
         method, target, version = head.lines.first.split
         raise Refused, 400 unless version&.match?(%r{\AHTTP/1\.[01]\z})
         raise Refused, 405 unless %w[GET HEAD].include?(method)
+        raise Refused, 421 unless @any_host || to_this_machine?(head)
         raise Refused, 404 unless target.split("?").first == "/metrics"
+      end
+
+      # A site whose name leads to 127.0.0.1 could read the page through a browser here: it asks by its name.
+      def to_this_machine?(head)
+        host = head[/^host:[ \t]*(.*?)[ \t]*\r?$/i, 1]
+        host.nil? || host.match?(/\A(localhost|[\d.]+|\[[\h:.]+\])(:\d+)?\z/i)
       end
     end
   end
