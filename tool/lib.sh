@@ -64,6 +64,14 @@ revision() {
     sed -n 's/^#define COWRUBY_REVISION "\(.*\)"/\1/p' "$top/gc/revision.h"
 }
 
+# parts_installed: our libraries, programs and man pages, as CRuby installs them from its source: their paths
+# here and there. Links are left out.
+parts_installed() {
+    for directory in lib bin man; do
+        [ ! -d "$top/$directory" ] || (cd "$top" && find "$directory" -type f)
+    done | { LC_ALL=C grep -E '^bin/|\.(rb|1)$' || :; } | LC_ALL=C sort
+}
+
 # compile_in DIRECTORY: goes to DIRECTORY/obj, with the compiler cache where there
 # is one. Sources and objects stand alike below every such directory, so that it
 # finds what another kind of build has compiled.
