@@ -558,7 +558,7 @@ class TestCallCaches < Minitest::Test
   end
 
   SEEDS = (ENV["CALL_CACHE_SEEDS"] || "1,2,3").split(",").map { |s| Integer(s) }
-  STEPS = Integer(ENV["CALL_CACHE_STEPS"] || 1_500)
+  STEPS = Integer(ENV["CALL_CACHE_STEPS"] || (ASSERTIONS ? 500 : 1_500))
 
   SEEDS.each do |seed|
     define_method(:"test_torture_#{seed}") do
