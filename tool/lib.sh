@@ -97,9 +97,13 @@ without_tests='--with-out-ext=+,-test-/*'
 # ARGUMENTS, unless that was done since they were written. What the first one found out of
 # the machine and its compiler the others take from build/configure.cache: two minutes each.
 # A configure with flags of its own for the compiler keeps to itself: it refuses such a cache.
+# What was built with other ARGUMENTS goes: make would keep its objects. So nobody measures what
+# COW_BUILD=lean has left.
 configure_once() {
     log=$1 label=$2
     shift 2
+    own=$*
+    [ ! -f .cow-configured ] || [ "$(cat .cow-configured)" = "$own" ] || find . -mindepth 1 -delete
     arguments=$top/build/config.args found=$top/build/configure.cache
     [ -f Makefile ] && [ ! "$arguments" -nt .cow-configured ] && return
     rm -f config.cache
@@ -118,5 +122,5 @@ configure_once() {
     if [ -f config.cache ]; then # others may read it at this moment
         cp config.cache "$found.$$" && mv "$found.$$" "$found"
     fi
-    touch .cow-configured
+    printf '%s\n' "$own" >.cow-configured
 }

@@ -236,7 +236,7 @@ class TestDuties < Minitest::Test
         Thread.new { die }.join
         $kept.concat(Array.new(100_000) { |i| [i] }) # so many that the next fork seals again
         Process.wait(fork { exit! })
-        # Where the Ractor has taken them on, they may still run.
+        # The Ractor's thread may have begun to run them, and goes on beside this one.
         2_000.times { sleep 0.01 if notes.size < Integer(ARGV[0]) }
         ractor.send(nil)
         finish notes.size

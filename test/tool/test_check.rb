@@ -22,6 +22,13 @@ class TestCheck < Minitest::Test
     report_outcome(suite, @report, "output\n", Struct.new(:success?).new(ok))
   end
 
+  # A file that has another name now would run on all builds again, and nobody would notice.
+  def test_files_that_are_named_exist
+    [*ANY_ASSERTIONS, *ANY_PAGES, *SLOW.map { |name| name.delete_prefix("test_") }].each do |name|
+      assert_path_exists File.join(TOP, "test/ruby/test_#{name}.rb")
+    end
+  end
+
   def test_reads_a_report_that_was_cut_off
     o = outcome("test-all", record("file=test/ruby/test_a.rb#class=TestA#testcase=test_x%3D1", "PASSED"),
                 record("file=test/ruby/test_a.rb#class=TestA#testcase=test_y", "SKIPPED"))

@@ -68,6 +68,15 @@ class TestConfigureOnce < Minitest::Test
     assert_nil configure("cow")
   end
 
+  def test_what_was_built_with_other_arguments_goes
+    configure("stock", "optflags=-O1")
+    FileUtils.touch("#{@top}/build/stock/obj/gc.o")
+    configure("stock", "optflags=-O1")
+    assert_path_exists "#{@top}/build/stock/obj/gc.o"
+    assert_equal ["--given -C"], configure("stock")
+    refute_path_exists "#{@top}/build/stock/obj/gc.o"
+  end
+
   # It says so the next time as well, and leaves nothing to others.
   def test_a_failure_is_repeated
     2.times { assert_nil configure("cow", fails: true) }

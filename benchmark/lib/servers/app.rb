@@ -29,9 +29,10 @@ module CowBench
       File.join(directory, "requests.txt")
     end
 
-    # Writes the application and installs its gems for +build+; once in a process.
+    # Writes the application and installs its gems for +build+; once in a process, and while no other
+    # process does so in the same place.
     def prepare(build)
-      @ready[build.path] ||= begin
+      @ready[build.path] ||= locked do
         generate
         bundle(build)
         seed(build)
@@ -58,6 +59,14 @@ module CowBench
     end
 
     private
+
+    def locked
+      FileUtils.mkdir_p(@place)
+      File.open(File.join(@place, "apps.lock"), File::RDWR | File::CREAT) do |file|
+        file.flock(File::LOCK_EX)
+        yield
+      end
+    end
 
     # Once, and again where what it is made from has changed: another process may
     # run what is there.
