@@ -114,12 +114,20 @@ configure_once() {
          [ ! -f "$found" ] || [ "$arguments" -nt "$found" ] || [ /var/lib/dpkg/status -nt "$found" ] ||
              cp "$found" config.cache ;;
     esac
+    # It refuses one of other LDFLAGS, too. Those of a caller find the same libraries elsewhere.
+    own_ldflags=
+    for argument; do
+        case $argument in LDFLAGS=*) own_ldflags=${argument#LDFLAGS=} ;; esac
+    done
+    [ -z "$own_ldflags" ] || [ ! -f config.cache ] ||
+        sed -i -e '/^ac_cv_env_LDFLAGS_/d' -e "\$a ac_cv_env_LDFLAGS_set=set" \
+            -e "\$a ac_cv_env_LDFLAGS_value='$own_ldflags'" config.cache
     given=$(cat "$arguments")
     # A build is not to name the prefix of another.
     case " $*" in *" --prefix="*) given=$(printf '%s\n' "$given" | sed "s/ '--prefix=[^']*'//") ;; esac
     eval "set -- $given $cache \"\$@\""
     "$top/tool/progress" "$log" "$label: configure" -- ../src/configure "$@"
-    if [ -f config.cache ]; then # others may read it at this moment
+    if [ -f config.cache ] && [ -z "$own_ldflags" ]; then # others may read it at this moment
         cp config.cache "$found.$$" && mv "$found.$$" "$found"
     fi
     printf '%s\n' "$own" >.cow-configured

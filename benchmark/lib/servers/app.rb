@@ -32,7 +32,7 @@ module CowBench
     # Writes the application and installs its gems for +build+; once in a process, and while no other
     # process does so in the same place.
     def prepare(build)
-      @ready[build.path] ||= locked do
+      @ready[[build.name, build.path]] ||= locked do
         generate
         bundle(build)
         seed(build)

@@ -1,0 +1,98 @@
+# frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
+
+require "minitest/autorun"
+require "digest"
+require "fileutils"
+require_relative "installed_ruby"
+
+# Unpacks the tarball that make tarball has packed, uses it there, and where it is moved to.
+# What it needs of other systems tool/tarball has looked at; packaging/tarball/README.md says
+# how to try it on them.
+class TestTarball < Minitest::Test
+  include InstalledRuby
+
+  def setup
+    @tarball = Dir["#{TOP}/build/tarball/ruby-*.tar.gz"].max_by { |file| File.mtime(file) }
+    skip "there is no tarball; run make tarball" unless @tarball
+  end
+
+  attr_reader :prefix
+
+  def ruby = "#{prefix}/bin/ruby"
+
+  # Unpacked as mise does it: without the first directory.
+  def unpacked
+    Dir.mktmpdir("tarball") do |dir|
+      @prefix = "#{dir}/rubies/cow"
+      FileUtils.mkdir_p(@prefix)
+      run!("tar", "-xzf", @tarball, "-C", @prefix, "--strip-components", "1")
+      yield dir
+    end
+  end
+
+  def test_its_name_is_that_of_a_precompiled_ruby
+    version, revision = unpacked { says_what_it_is }
+    machine = run!("uname", "-m").chomp
+    assert_equal "ruby-#{version}-cow#{revision}.#{machine}_linux.tar.gz", File.basename(@tarball)
+    assert_equal ["ruby-#{version}"], run!("tar", "-tzf", @tarball).lines.map { |line| line[/[^\/]+/] }.uniq
+    assert_equal "#{Digest::SHA256.file(@tarball).hexdigest}  #{File.basename(@tarball)}\n",
+                 File.read("#{@tarball}.sha256")
+  end
+
+  def test_runs_where_it_is_unpacked
+    unpacked do
+      has_its_programs
+      serves_a_request
+      builds_an_extension
+      links_with_its_own_libraries
+      has_the_terms
+    end
+  end
+
+  def test_runs_where_it_is_moved_to
+    unpacked do |dir|
+      gem = make_gem(dir)
+      run!("#{prefix}/bin/gem", "install", "--local", "--no-document", gem)
+      FileUtils.mv(prefix, "#{dir}/moved")
+      @prefix = "#{dir}/moved"
+      has_its_programs
+      assert_equal "hello\n", run!("#{prefix}/bin/greeter")
+      assert_equal "#{prefix}/lib/ruby/gems/3.4.0\n", run!(ruby, "-e", "puts Gem.default_dir")
+    end
+  end
+
+  # A gem with a program, without a network.
+  def make_gem(dir)
+    FileUtils.mkdir_p("#{dir}/greeter/exe")
+    File.write("#{dir}/greeter/exe/greeter", "puts 'hello'\n", perm: 0o755)
+    File.write("#{dir}/greeter/greeter.gemspec", <<~RUBY)
+      Gem::Specification.new("greeter", "1.0") do |spec|
+        spec.authors, spec.summary = ["nobody"], "says hello"
+        spec.bindir, spec.executables, spec.files = "exe", ["greeter"], ["exe/greeter"]
+      end
+    RUBY
+    run!("#{prefix}/bin/gem", "build", "greeter.gemspec", dir: "#{dir}/greeter")
+    "#{dir}/greeter/greeter-1.0.gem"
+  end
+
+  # openssl of another version may be loaded beside it, with an extension of a gem.
+  def links_with_its_own_libraries
+    linked = run!("ldd", ruby, *Dir["#{prefix}/lib/ruby/**/*.so"])
+    refute_match(/not found/, linked)
+    refute_match(/lib(ssl|crypto|yaml|ffi|z|jemalloc|stdc\+\+)\.so/, linked)
+    assert_match(%r{libgmp\.so\S* => #{prefix}/bin/\.\./lib/bundled/}, linked)
+    symbols = run!("nm", "-D", "--defined-only", ruby, "#{prefix}/lib/ruby/3.4.0/x86_64-linux/openssl.so")
+    refute_match(/ (SSL_new|deflate)$/, symbols)
+    assert_match(/ T malloc$/, symbols)
+    assert_match(/jemalloc/, run!(ruby, "-rrbconfig", "-e", "puts RbConfig::CONFIG['configure_args']"))
+  end
+
+  def has_the_terms
+    papers = Dir.children("#{prefix}/share/doc/cowruby")
+    assert_empty %w[LICENSE COPYING BSDL LEGAL] - papers
+    %w[ssl yaml ffi zlib1g jemalloc gmp].each do |name|
+      assert(papers.any? { |paper| paper.match?(/\A(lib)?#{name}\.copyright\z/) }, "the terms of #{name}")
+    end
+  end
+end
