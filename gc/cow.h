@@ -79,7 +79,7 @@ enum cow_growth_rule { COW_GROWN_BY_RATIOS, COW_GROWN_BY_MODEL, COW_GROWN_BY_NUR
 
 /* What heap_growth.c knows besides the model. */
 struct cow_growth_limits {
-    /* Limits of malloc by upstream's rule, where the model may allow more; 0 before the first collection. */
+    /* Limits of malloc by upstream's rule, where other ones may hold; 0 before the first collection. */
     size_t malloc, oldmalloc;
     bool oldmalloc_rules; /* the collection that begins applies the rule of .oldmalloc */
     bool inherited; /* the process was forked by a big one: the model does not hold */

@@ -46,24 +46,36 @@ cow_growth_governs(rb_objspace_t *objspace, unsigned int settings)
     return true;
 }
 
-/* Sets the limits of malloc to those of upstream's rule or, where the model holds and allows more, of the
- * model. */
+/* Gives a limit of malloc: +room+ where the model holds, but +least+ at least; else what upstream's rule has
+ * set, +upstream+. Under pressure the latter two are less, as rooms are. +settings+: upstream's for it. */
+static size_t
+cow_growth_limit_of_malloc(rb_objspace_t *objspace, unsigned int settings, size_t upstream, size_t least,
+                           double room)
+{
+    const struct cow_pressure *pressure = &objspace->pressure.policy;
+
+    if (gc_params.cow.given & settings) return upstream;
+    if (objspace->growth.memory <= 0 || !cow_growth_governs(objspace, settings)) {
+        return (size_t)cow_pressure_part(pressure, (double)upstream);
+    }
+    return cow_growth_size(MAX(cow_pressure_part(pressure, (double)least), room));
+}
+
+/* Sets the limits of malloc. */
 static void
 cow_growth_limit_malloc(rb_objspace_t *objspace)
 {
     const struct cow_growth_limits *limits = &objspace->growth_limits;
-    const bool holds = objspace->growth.memory > 0;
 
-    malloc_limit = limits->malloc;
-    if (holds && cow_growth_governs(objspace, COW_GIVEN_MALLOC)) {
-        malloc_limit = MAX(malloc_limit, cow_growth_size(cow_growth_malloc_room(&objspace->growth)));
-    }
+    if (limits->malloc == 0) return; /* no collection has begun */
+    malloc_limit = cow_growth_limit_of_malloc(objspace, COW_GIVEN_MALLOC, limits->malloc,
+                                              gc_params.malloc_limit_min,
+                                              cow_growth_malloc_room(&objspace->growth));
 #if RGENGC_ESTIMATE_OLDMALLOC
-    objspace->rgengc.oldmalloc_increase_limit = limits->oldmalloc;
-    if (holds && cow_growth_governs(objspace, COW_GIVEN_OLDMALLOC)) {
-        objspace->rgengc.oldmalloc_increase_limit =
-            MAX(limits->oldmalloc, cow_growth_size(cow_growth_full_malloc_room(&objspace->growth)));
-    }
+    objspace->rgengc.oldmalloc_increase_limit =
+        cow_growth_limit_of_malloc(objspace, COW_GIVEN_OLDMALLOC, limits->oldmalloc,
+                                   gc_params.oldmalloc_limit_min,
+                                   cow_growth_full_malloc_room(&objspace->growth));
 #endif
 }
 
@@ -73,15 +85,16 @@ cow_growth_limit(rb_objspace_t *objspace)
 {
     double most = objspace->rgengc.old_objects * gc_params.oldobject_limit_factor;
 
-    if (objspace->growth.memory <= 0) return;
     cow_growth_limit_malloc(objspace);
+    if (objspace->growth.memory <= 0) return;
     if (!cow_growth_governs(objspace, COW_GIVEN_OLD_OBJECTS) && objspace->rgengc.old_objects_limit > most) {
         objspace->rgengc.old_objects_limit = (size_t)most;
     }
 }
 
 /* Called when a collection begins, before upstream's rule looks at what malloc has taken since the last one.
- * The rule shall not ask for a full collection because of memory that the model has allowed. */
+ * The rule is to ask for a full collection if that is more than the limit that holds; and to change its own
+ * limit, which is kept apart, by what it would have allowed. */
 static void
 cow_growth_collect(rb_objspace_t *objspace, bool full)
 {
@@ -89,13 +102,14 @@ cow_growth_collect(rb_objspace_t *objspace, bool full)
     struct cow_growth_sample sample = { 0 };
     size_t claimed[HEAP_COUNT] = { 0 };
 
-    if (objspace->growth.memory <= 0) limits->malloc = malloc_limit;
+    if (limits->malloc == 0 || (gc_params.cow.given & COW_GIVEN_MALLOC)) limits->malloc = malloc_limit;
     malloc_limit = limits->malloc;
 #if RGENGC_ESTIMATE_OLDMALLOC
     size_t *limit = &objspace->rgengc.oldmalloc_increase_limit;
     const size_t increase = objspace->rgengc.oldmalloc_increase;
-    if (objspace->growth.memory <= 0) limits->oldmalloc = *limit;
-    limits->oldmalloc_rules = full || increase > *limit || increase <= limits->oldmalloc;
+    if (limits->oldmalloc == 0 || (gc_params.cow.given & COW_GIVEN_OLDMALLOC)) limits->oldmalloc = *limit;
+    limits->oldmalloc_rules = full || increase > MAX(*limit, limits->oldmalloc) ||
+                              (*limit >= limits->oldmalloc && increase <= limits->oldmalloc);
     if (limits->oldmalloc_rules) *limit = limits->oldmalloc;
 #endif
     if (gc_params.cow.target_time <= 0 || !objspace->flags.measure_gc) {

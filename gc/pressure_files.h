@@ -17,6 +17,9 @@
  *               (v2), memory.limit_in_bytes (v1). The use is without the pages of files, which the kernel
  *               drops before it ends a process. They are asked for only where the use comes near the limit,
  *               because the kernel adds up its counters then.
+ *     killed    how many processes of the cgroup, or of one below it, the kernel has ended for want of memory:
+ *               oom_kill in memory.events (v2) or memory.oom_control (v1). Their other counters say nothing
+ *               here: "max" and "high" also rise where the kernel drops pages of files to stay below the limit.
  *     process   Pss in /proc/PID/smaps_rollup, or resident pages in /proc/PID/statm.
  *
  * Each reading finds the cgroup anew, because a process may be moved. Collections happen on small stacks, so
@@ -53,11 +56,13 @@ struct cow_pressure_files {
     char cgroups[COW_PRESSURE_TEXT], text[COW_PRESSURE_TEXT];
 };
 
-/* What the stalls file held at the last reading. All 0 at first. */
+/* What the files of stalls and of events held at the last reading. All 0 at first. */
 struct cow_pressure_sums {
     double some_us, full_us;
     uint64_t read_at; /* ns; 0: nothing was read */
     uint64_t source;  /* which file it was: cow_pressure_source */
+    double killed;
+    uint64_t killed_source; /* 0: nothing was read */
 };
 
 /* Gives a number for a path, another one for another path. FNV-1a. */
@@ -210,6 +215,23 @@ cow_pressure_cgroups(struct cow_pressure_files *files, struct cow_pressure_readi
     }
 }
 
+/* Reads into +reading+ how many processes of the cgroup the kernel has ended since the last reading. */
+static inline void
+cow_pressure_killed(struct cow_pressure_files *files, struct cow_pressure_sums *sums,
+                    struct cow_pressure_reading *reading, const char *directory, const char *name)
+{
+    const double before = sums->killed;
+    const uint64_t last = sums->killed_source;
+
+    sums->killed_source = 0;
+    if (!cow_pressure_file(files, directory, name)) return;
+    const double killed = cow_pressure_number(files->text, "oom_kill ");
+    if (killed < 0) return;
+    sums->killed = killed;
+    sums->killed_source = cow_pressure_source(files->path);
+    if (last == sums->killed_source && killed > before) reading->killed = killed - before;
+}
+
 /* Is so little of the machine's memory available that stalls anywhere may be for want of it? */
 static inline bool
 cow_pressure_machine_short(struct cow_pressure_files *files)
@@ -266,9 +288,10 @@ cow_pressure_stalls(struct cow_pressure_files *files, struct cow_pressure_sums *
     const struct cow_pressure_sums last = *sums;
     const double passed_us = now > last.read_at ? (double)(now - last.read_at) / 1000 : 0;
 
-    *sums = (struct cow_pressure_sums){ some ? cow_pressure_number(some, "total=") : -1,
-                                        full ? cow_pressure_number(full, "total=") : -1, now,
-                                        cow_pressure_source(files->path) };
+    sums->some_us = some ? cow_pressure_number(some, "total=") : -1;
+    sums->full_us = full ? cow_pressure_number(full, "total=") : -1;
+    sums->read_at = now;
+    sums->source = cow_pressure_source(files->path);
     if (sums->some_us < 0) return false;
     if (last.read_at == 0 || last.source != sums->source || passed_us <= 0) return true;
     if (!own && !cow_pressure_machine_short(files)) return true;
@@ -292,6 +315,8 @@ cow_pressure_files_read(struct cow_pressure_files *files, struct cow_pressure_su
     if (mode != COW_PRESSURE_PSI) {
         if (files->v2[0] != '\0') cow_pressure_cgroups(files, reading, files->v2, true);
         if (files->v1[0] != '\0') cow_pressure_cgroups(files, reading, files->v1, false);
+        if (files->v2[0] != '\0') cow_pressure_killed(files, sums, reading, files->v2, "memory.events");
+        else if (files->v1[0] != '\0') cow_pressure_killed(files, sums, reading, files->v1, "memory.oom_control");
         if (reading->allowed >= 0) read = true;
     }
     return read;

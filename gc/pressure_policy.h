@@ -18,7 +18,7 @@
  *     stalls    processes have waited for memory in a tenth of the time (moderate), all of them at once
  *               (critical). These are the kernel's "some" and "full" (PSI) since the last reading.
  *     cgroup    the memory in use, without pages of files, is nine tenths of the limit (moderate), or 97 %
- *               (critical).
+ *               (critical); or the kernel has ended a process of the cgroup since the last reading (critical).
  *     limit     the same, of RUBY_GC_MEMORY_LIMIT; critical above it.
  *     faults    the process has waited for a page that was not in memory (moderate). This is the rule of
  *               the second seed, but applied once a window: a program that reads mapped files has such faults
@@ -30,7 +30,7 @@
  * is marked.
  *
  * Entry points: cow_pressure_read (a reading has been made), cow_pressure_fault (a page is asked for),
- * cow_pressure_share, cow_pressure_collects, cow_pressure_collected, cow_pressure_mode_read,
+ * cow_pressure_share, cow_pressure_part, cow_pressure_collects, cow_pressure_collected, cow_pressure_mode_read,
  * cow_pressure_consistent.
  *
  * Who writes this memory after a fork: a process writes the struct, in its objspace, at readings.
@@ -90,10 +90,11 @@ enum { COW_PRESSURE_CALM_WINDOWS = 2 };
 struct cow_pressure_reading {
     double some, full;          /* shares of the time since the last reading */
     double used, allowed;       /* of the cgroup */
+    double killed;              /* processes of the cgroup since the last reading */
     double own, own_allowed;    /* of the process or its tree */
 };
 
-#define COW_PRESSURE_NO_READING { -1, -1, -1, -1, -1, -1 }
+#define COW_PRESSURE_NO_READING { -1, -1, -1, -1, -1, -1, -1 }
 
 /* All 0 at first. */
 struct cow_pressure {
@@ -153,7 +154,8 @@ cow_pressure_of(const struct cow_pressure_reading *reading, enum cow_pressure_ca
     if (reading->own_allowed >= 0 && reading->own > reading->own_allowed) {
         cow_pressure_raise(&level, cause, COW_PRESSURE_CRITICAL, COW_PRESSURE_LIMIT);
     }
-    if (reading->allowed >= 0 && reading->used >= reading->allowed * COW_PRESSURE_CRITICAL_PART) {
+    if (reading->killed > 0 ||
+        (reading->allowed >= 0 && reading->used >= reading->allowed * COW_PRESSURE_CRITICAL_PART)) {
         cow_pressure_raise(&level, cause, COW_PRESSURE_CRITICAL, COW_PRESSURE_CGROUP);
     }
     if (reading->some >= COW_PRESSURE_STALLED) {
@@ -221,6 +223,16 @@ cow_pressure_share(const struct cow_pressure *pressure, double share)
 
     if (pressure->level == COW_PRESSURE_CALM || share >= most) return share;
     return wanted < most ? wanted : most;
+}
+
+/* Gives which part of +limit+, in which the program's time does not count, holds: as rooms, it is halved and
+ * quartered. */
+static inline double
+cow_pressure_part(const struct cow_pressure *pressure, double limit)
+{
+    const double parts[] = { 1, 0.5, 0.25 };
+
+    return limit * parts[pressure->level];
 }
 
 /* Shall the next collection be a full one because of pressure? +busy_ns+ is the time that the program has

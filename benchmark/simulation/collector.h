@@ -95,16 +95,14 @@ static void
 limit_malloc(struct worker *worker, bool full)
 {
     double *limit = &worker->malloc_base, *old = &worker->old_malloc_base;
-    /* It shall not ask for a full collection because of memory that the model has allowed. */
-    const bool rules = full || worker->old_malloced > worker->old_malloc_limit ||
-                       worker->old_malloced <= worker->old_malloc_base;
+    const bool more = worker->old_malloced > worker->old_malloc_limit;
 
     if (worker->malloced > *limit) *limit = fmin(worker->malloced * 1.4, 32 * MB);
     else *limit = fmax(*limit * 0.98, 16 * MB);
     worker->malloced = 0;
-    if (!full && rules && worker->old_malloced > *old) {
+    if (!full && more) {
         worker->needs_full = worker->full_for_malloc = true;
-        *old = fmin(*old * 1.2, 128 * MB);
+        if (worker->old_malloced > *old) *old = fmin(*old * 1.2, 128 * MB);
     }
     else if (full) {
         worker->old_malloced = 0;
@@ -126,8 +124,9 @@ decide(struct worker *worker)
     cow_growth_marked(growth, (size_t)(kept / size), (size_t)(worker->heap / size), kept,
                       policy == PRESSURE ? cow_pressure_share(&worker->pressure, given.target / 100)
                                          : given.target / 100);
-    worker->malloc_limit = fmax(worker->malloc_limit, cow_growth_malloc_room(growth));
-    worker->old_malloc_limit = fmax(worker->old_malloc_limit, cow_growth_full_malloc_room(growth));
+    const double least = policy == PRESSURE ? cow_pressure_part(&worker->pressure, 16 * MB) : 16 * MB;
+    worker->malloc_limit = fmax(least, cow_growth_malloc_room(growth));
+    worker->old_malloc_limit = fmax(least, cow_growth_full_malloc_room(growth));
     if (!cow_growth_consistent(growth, stderr)) abort();
     if (!cow_pressure_consistent(&worker->pressure, stderr)) abort();
 }

@@ -519,6 +519,60 @@ test_tree_with_several_turns(void **state)
     assert_false(cow_pressure_tree_turn(&tree, 11, alive, now));
 }
 
+/* A process that the kernel has ended between two readings of the same cgroup. */
+static void
+test_killed_processes(void **state)
+{
+    const struct { const char *cgroup, *use, *events, *before, *after; } cases[] = {
+        { "0::/web\n", "/sys/fs/cgroup/web/memory.current", "/sys/fs/cgroup/web/memory.events",
+          "low 0\nhigh 7\nmax 9\noom 2\noom_kill 1\n", "low 0\nhigh 99\nmax 99\noom 3\noom_kill 3\n" },
+        { "4:memory:/web\n", "/sys/fs/cgroup/memory/web/memory.usage_in_bytes",
+          "/sys/fs/cgroup/memory/web/memory.oom_control",
+          "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n", "oom_kill_disable 0\nunder_oom 1\noom_kill 3\n" },
+    };
+
+    for (int i = 0; i < 2; i++) {
+        struct cow_pressure_sums known = { 0 };
+        enum cow_pressure_cause cause;
+        bool any;
+
+        without_files(state);
+        put("/proc/self/cgroup", cases[i].cgroup);
+        put(cases[i].use, "5\n");
+        put(cases[i].events, cases[i].before);
+        struct cow_pressure_reading reading = read_at(&known, SECOND, COW_PRESSURE_AUTO, &any);
+        assert_true(reading.killed == -1); /* that was before this process knew of it */
+        put(cases[i].events, cases[i].after);
+        reading = read_at(&known, 2 * SECOND, COW_PRESSURE_AUTO, &any);
+        assert_near(reading.killed, 2);
+        assert_int_equal(cow_pressure_of(&reading, &cause), COW_PRESSURE_CRITICAL);
+        assert_int_equal(cause, COW_PRESSURE_CGROUP);
+        reading = read_at(&known, 3 * SECOND, COW_PRESSURE_AUTO, &any);
+        assert_true(reading.killed == -1);
+        assert_int_equal(cow_pressure_of(&reading, &cause), COW_PRESSURE_CALM);
+
+        /* A kernel that does not count them, and nonsense. */
+        put(cases[i].events, "oom 3\noom_kill many\n");
+        read_at(&known, 4 * SECOND, COW_PRESSURE_AUTO, &any);
+        put(cases[i].events, "oom_kill 9\n");
+        reading = read_at(&known, 5 * SECOND, COW_PRESSURE_AUTO, &any);
+        assert_true(reading.killed == -1);
+    }
+}
+
+/* What holds of a limit of malloc. */
+static void
+test_part(void **state)
+{
+    struct cow_pressure pressure = { 0 };
+
+    assert_near(cow_pressure_part(&pressure, 16 * MB), 16 * MB);
+    pressure.level = COW_PRESSURE_MODERATE;
+    assert_near(cow_pressure_part(&pressure, 16 * MB), 8 * MB);
+    pressure.level = COW_PRESSURE_CRITICAL;
+    assert_near(cow_pressure_part(&pressure, 16 * MB), 4 * MB);
+}
+
 static void
 test_consistency(void **state)
 {
@@ -565,8 +619,10 @@ main(void)
         cmocka_unit_test_setup(test_malformed_files, without_files),
         cmocka_unit_test_setup(test_long_texts, without_files),
         cmocka_unit_test_setup(test_memory_of_the_process, without_files),
+        cmocka_unit_test(test_killed_processes),
         cmocka_unit_test(test_levels_rise_and_fall),
         cmocka_unit_test(test_share),
+        cmocka_unit_test(test_part),
         cmocka_unit_test(test_full_collections),
         cmocka_unit_test(test_faults),
         cmocka_unit_test(test_modes),
