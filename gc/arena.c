@@ -133,6 +133,10 @@ cow_arena_create(struct cow_arena_space *space)
 
     memcpy(arena->sign, COW_ARENA_SIGN, sizeof(arena->sign));
     arena->head = (size_t)COW_ARENA_FIRST << HEAP_PAGE_ALIGN_LOG;
+    arena->descriptors_at = offsetof(struct cow_arena, descriptors);
+    arena->descriptor_size = sizeof(struct heap_page);
+    arena->free_at = offsetof(struct cow_arena, free);
+    arena->page_size = COW_PAGE_SIZE;
     arena->pages = pages;
     arena->committed = COW_ARENA_FIRST;
     for (size_t group = 0; group < COW_ARENA_GROUPS; group++) {

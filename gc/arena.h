@@ -73,11 +73,14 @@
  *     free pages below committed are poisoned (poison.h)
  */
 struct cow_arena {
-    char sign[8];     /* COW_ARENA_SIGN, by which cowruby-memory finds arenas in another process */
+    /* cowruby-memory finds arenas in another process by the sign, and reads the words up to .committed
+     * (lib/cowruby/memory/page_kinds.rb). */
+    char sign[8];     /* COW_ARENA_SIGN */
     size_t head;      /* bytes before the first heap page */
-    struct cow_arena *next; /* in the order in which arenas were made */
+    size_t descriptors_at, descriptor_size, free_at, page_size; /* bytes; the first and third from here on */
     size_t pages;     /* number behind the last heap page; the arena's first bytes have number 0 */
     size_t committed; /* number behind the last committed heap page */
+    struct cow_arena *next; /* in the order in which arenas were made */
     size_t used;      /* allocated heap pages */
     size_t lowest;    /* no group below this one has a free page */
     uint64_t free[COW_ARENA_GROUPS]; /* a bit for each free page of the group */

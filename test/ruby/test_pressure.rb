@@ -3,6 +3,7 @@
 
 require_relative "../helper"
 require "fileutils"
+require "json"
 
 # A process gives memory back when others need it (gc/pressure.c).
 class TestPressure < Minitest::Test
@@ -199,6 +200,51 @@ class TestPressure < Minitest::Test
       kept.each_with_index { |text, i| raise text unless text == "object #{i}" * 2 }
     RUBY
     assert_equal "0\ntrue\ntrue\ntrue\n1\n1\n", out
+  end
+
+  # malloc's limits are a quarter of CRuby's in a critical process, and in its children; those of the user stay.
+  def test_limits_of_malloc
+    script = <<~'RUBY'
+      LIMITS = %i[malloc_increase_bytes_limit oldmalloc_increase_bytes_limit]
+      def limits = GC.stat.values_at(*LIMITS).map { |bytes| bytes >> 20 }
+      GC.config(target_time: 0)
+      GC.start
+      calm = limits
+      put("/sys/fs/cgroup/web/memory.current", "990")
+      wait_for { GC.stat(:pressure_gc_count) > 0 }
+      GC.start
+      pressed = limits
+      IO.popen("-") { |pipe| pipe ? print(pipe.read) : (GC.start; p limits) }
+      put("/sys/fs/cgroup/web/memory.current", "10")
+      wait_for(60) { GC.stat(:pressure_level) == 0 }
+      GC.start
+      p calm, pressed, limits
+    RUBY
+    inherited, calm, pressed, after = with_system(script, CGROUP, timeout: 200).lines.map { |line| JSON.parse(line) }
+    assert_equal pressed, inherited
+    calm.zip(pressed, after).each do |before, less, again|
+      assert_operator before, :>=, 15
+      assert_includes before / 5..before / 3, less
+      assert_operator again, :>=, 15
+    end
+    given = %w[RUBY_GC_MALLOC_LIMIT RUBY_GC_OLDMALLOC_LIMIT].to_h { |name| [name, (20 << 20).to_s] }
+    with_system(script, CGROUP, env: given, timeout: 200).lines.each do |line|
+      JSON.parse(line).each { |megabytes| assert_operator megabytes, :>=, 19 }
+    end
+  end
+
+  # The kernel has ended a process of the cgroup: those that are left are critical until that is some time ago.
+  def test_killed_processes
+    events = "#{V2}/memory.events"
+    out = with_system(<<~'RUBY', CGROUP.merge(events => "max 0\noom_kill 4\n"), timeout: 200)
+      wait_for { GC.stat(:pressure_readings) > 1 }
+      puts GC.stat(:pressure_level)
+      put("/sys/fs/cgroup/web/memory.events", "max 0\noom_kill 5\n")
+      wait_for { GC.stat(:pressure_gc_count) > 0 }
+      puts GC.stat(:pressure_critical_count), GC.stat(:released_for_cgroup) > 0
+      wait_for(60) { GC.stat(:pressure_level) == 0 }
+    RUBY
+    assert_equal "0\n1\ntrue\n", out
   end
 
   def test_stalls

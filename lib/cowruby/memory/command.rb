@@ -5,6 +5,7 @@ require "json"
 require "optparse"
 require "rbconfig"
 require_relative "explanation"
+require_relative "html"
 require_relative "http_server"
 require_relative "prometheus"
 require_relative "servers"
@@ -32,7 +33,7 @@ module CowRuby
       # some as well.
       SHARE = 0.007
       # Ways to print, of which one is chosen at a time.
-      OUTPUTS = %i[json prometheus textfile listen].freeze
+      OUTPUTS = %i[json prometheus textfile listen html].freeze
       LOOPBACK = /\A(?:127(?:\.\d{1,3}){3}|::1|localhost)\z/
       # Seconds for which an answer over HTTP serves further requests.
       FRESH = 1
@@ -101,6 +102,9 @@ module CowRuby
         options.on("--prometheus", "print Prometheus' text format") { @options[:prometheus] = true }
         options.on("--textfile FILE", "write that to FILE, for node_exporter's textfile collector") do |file|
           @options[:textfile] = file
+        end
+        options.on("--html FILE", "write a page for a browser to FILE; with --watch again and again") do |file|
+          @options[:html] = file
         end
         options.on("--listen ADDRESS:PORT", "answer GET /metrics there until interrupted") do |address|
           @options[:listen] = address
@@ -207,6 +211,7 @@ module CowRuby
         when :textfile then TextFile.write(@options[:textfile], Prometheus.text(report))
         when :prometheus then @out.write(Prometheus.text(report))
         when :json then json(report)
+        when :html then TextFile.write(@options[:html], (@html ||= Html.new(@target)).page(report))
         else text(report)
         end
         @out.flush
@@ -263,7 +268,7 @@ module CowRuby
 
       # Between two tables, where one does not replace the other.
       def separate
-        @out.puts unless @out.tty? || @options[:json] || @options[:textfile]
+        @out.puts unless @out.tty? || @options[:json] || @options[:textfile] || @options[:html]
       end
 
       def listen

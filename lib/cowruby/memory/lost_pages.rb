@@ -58,12 +58,16 @@ module CowRuby
       def count(kind, address, bits, inherited)
         # A file's own page is never private, even where one process alone maps it.
         if bits & AddressSpace::EXCLUSIVE == 0 || bits & AddressSpace::FILE_PAGE != 0
-          @tallies.fetch(kind).shared += 1
+          count_shared(kind, address)
         elsif inherited
           count_lost(kind, address)
         else
           count_own(kind, address)
         end
+      end
+
+      def count_shared(kind, _address)
+        @tallies.fetch(kind).shared += 1
       end
 
       def count_lost(kind, _address)

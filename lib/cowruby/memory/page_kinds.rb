@@ -20,18 +20,35 @@ module CowRuby
       ALIGNMENT = 16 * 1024
       LARGEST_HEAP_PAGE = 64 * 1024
       LARGEST_HEAD = 2_048
-      # CowRuby's arenas begin at a multiple of their size with a sign and the bytes of their
-      # head (struct arena).
+      # CowRuby's arenas begin at a multiple of their size with a sign and some words that say where things
+      # are in them (struct cow_arena).
       ARENA = 128 * 1024 * 1024
       ARENA_SIGN = "CowArena".unpack1("Q")
+      ARENA_WORDS = 8
       # Regions for words that the VM writes begin with a sign and their size (struct cow_vm_words_region).
       WORDS_SIGNS = { "CowWords".unpack1("Q") => "VM words", "CowYjits".unpack1("Q") => "YJIT data" }.freeze
       # The guard below a stack, and the largest stack (the usual `ulimit -s`).
       LARGEST_GUARD = 64 * 1024
       LARGEST_STACK = 8 * 1024 * 1024
 
+      # A heap page, and where its struct heap_page stands. +arena+: whether it is in one.
+      HeapPage = Struct.new(:first, :size, :descriptor, :arena)
+      # The beginning of struct arena, and what is counted in it.
+      Arena = Struct.new(:start, :head, :descriptors, :descriptor_size, :free, :page_size, :pages, :committed) do
+        attr_accessor :used
+
+        # Not in the arenas of version 0.1.
+        def described?
+          [16, 32, 64].include?(page_size.fdiv(1024))
+        end
+      end
+
+      attr_reader :heap_pages
+
       def initialize(space)
         @space = space
+        @heap_pages = []
+        @arenas = {}
         @gc_pages = {}
         @metadata = {}
         @words_regions = {}
@@ -44,6 +61,11 @@ module CowRuby
       # Whether there is an arena, or a region for words: then the ruby is CowRuby.
       def cowruby?
         @metadata.any? || @words_regions.any?
+      end
+
+      # CowRuby's, by their addresses.
+      def arenas
+        @arenas.values.select(&:described?).sort_by(&:start)
       end
 
       # Number of OS pages that belong to heap pages.
@@ -119,15 +141,32 @@ module CowRuby
 
         @space.each_page(mapping) do |address, _|
           start = address / ARENA * ARENA
-          head = starts[start] or next
-          (address < start + head ? @metadata : @gc_pages)[address] = true
+          arena = starts[start] or next
+          (address < start + arena.head ? @metadata : @gc_pages)[address] = true
         end
       end
 
-      # The bytes of the head of the arena that begins there; nil where none does.
+      # The arena that begins there; nil where none does. Its heap pages are noted when it is seen first.
       def arena_at(start)
-        sign, head = @space.words(start, 2) if @space.mapping_of(start)&.writable?
-        head if sign == ARENA_SIGN
+        return @arenas[start] if @arenas.key?(start)
+
+        sign, *words = @space.words(start, ARENA_WORDS) if @space.mapping_of(start)&.writable?
+        return unless sign == ARENA_SIGN
+
+        @arenas[start] = Arena.new(start, *words).tap { |arena| note_pages(arena) if arena.described? }
+      end
+
+      # The heap pages of an arena that are in use: those behind its head without a bit in its bitmap of free
+      # ones.
+      def note_pages(arena)
+        first = arena.head / arena.page_size
+        bits = @space.words(arena.start + arena.free, arena.committed / 64 + 1) || []
+        used = (first...arena.committed).select { |number| bits[number / 64]&.[](number % 64)&.zero? }
+        arena.used = used.size
+        used.each do |number|
+          @heap_pages << HeapPage.new(arena.start + number * arena.page_size, arena.page_size,
+                                      arena.start + arena.descriptors + number * arena.descriptor_size, true)
+        end
       end
 
       # A heap page's first word points to its struct heap_page, which begins with
@@ -142,9 +181,14 @@ module CowRuby
             next unless (address % ALIGNMENT).zero? && !@gc_pages[address]
 
             last = end_of_heap_page(address)
-            address.step(last - 1, AddressSpace::PAGE) { |page| @gc_pages[page] = true } if last
+            note_page(address, last) if last
           end
         end
+      end
+
+      def note_page(address, last)
+        pages = address.step(last - 1, AddressSpace::PAGE).each { |page| @gc_pages[page] = true }
+        @heap_pages << HeapPage.new(address, pages.count * AddressSpace::PAGE, @space.words(address, 1).first, false)
       end
 
       def end_of_heap_page(address)
