@@ -7,8 +7,10 @@ require_relative "kinds"
 module CowBench
   # What is measured under servers: the axes, and which of their combinations.
   module ServerMatrix
+    AUTO = "auto"
     # One combination. +measure+ is :curve (memory, speed), :speed (all builds side by side) or :pages
-    # (which pages a worker lost, and which functions wrote them).
+    # (which pages a worker lost, and which functions wrote them). +rehearsed+ is true with the list of
+    # requests, AUTO with what a server before it has noted of them.
     Setting = Struct.new(:measure, :app, :server, :warmup, :malloc, :yjit, :rehearsed, keyword_init: true) do
       # From a hash of a results file.
       def self.of(hash)
@@ -18,12 +20,12 @@ module CowBench
       # Names the files of its runs.
       def id
         [measure, app, server, warmup ? "warmup" : "cold", malloc, yjit ? "yjit" : "interpreter",
-         *("rehearsed" if rehearsed)].join("-")
+         *rehearsal].join("-")
       end
 
       def label
         [server, warmup ? "warmup" : "no warmup", malloc, *("no YJIT" unless yjit),
-         *("rehearsed" if rehearsed)].join(", ")
+         *rehearsal].join(", ")
       end
 
       # What is the same on one chart, and what the lines on it are of one ruby.
@@ -32,8 +34,12 @@ module CowBench
       end
 
       def case_on_chart
-        words = [*("warmup" if warmup), *("rehearsed" if rehearsed)]
+        words = [*("warmup" if warmup), *rehearsal]
         words.empty? ? "plain" : words.join(", ")
+      end
+
+      def rehearsal
+        rehearsed == AUTO ? AUTO : ("rehearsed" if rehearsed)
       end
     end
 
@@ -44,7 +50,7 @@ module CowBench
       warmup: [true, false],
       malloc: %w[glibc arenas2 jemalloc],
       yjit: [true, false],
-      rehearsed: [false, true]
+      rehearsed: [false, true, AUTO]
     }.freeze
     # What holds where nothing else is said.
     USUAL = { measure: :curve, app: "rails", server: "unicorn", warmup: true, malloc: "glibc", yjit: true,
@@ -78,6 +84,9 @@ module CowBench
           usual(warmup: false, malloc: "jemalloc"), usual(warmup: false, malloc: "arenas2"),
           usual(warmup: false, yjit: false), usual(server: "pitchfork-reforking", malloc: "jemalloc"),
           usual(measure: :pages, server: "puma"), usual(warmup: false, rehearsed: true),
+          *%w[unicorn puma].map do |server|
+            usual(server: server, malloc: "jemalloc", warmup: false, rehearsed: AUTO)
+          end,
           *servers.map { |server| usual(app: "rack", server: server) }
         ].uniq
       end

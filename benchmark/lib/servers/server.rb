@@ -19,7 +19,10 @@ module CowBench
     Missing = Class.new(StandardError)
     CONFIGURATIONS = File.expand_path("../../servers", __dir__)
     WORKERS = 4
-    REHEARSAL = File.expand_path("../../../lib/cowruby/rehearsal", __dir__)
+    LIBRARY = File.expand_path("../../../lib", __dir__)
+    REHEARSAL = File.join(LIBRARY, "cowruby/rehearsal")
+    # Where workers note what they are asked for (lib/cowruby/rehearsal/notes.rb), below the application.
+    NOTES = "tmp/cowruby/rehearsal.txt"
     # Loaded into each process, says how long its first fork took.
     FORK_TIME = File.join(CONFIGURATIONS, "fork_time.rb")
     # Seconds; bounds only.
@@ -53,8 +56,9 @@ module CowBench
 
     # +directory+ is the run's own. +settings+ holds :warmup and :yjit, :oob_gc where
     # workers shall collect between requests, :rehearsed where the application shall
-    # be rehearsed before the first fork (lib/cowruby/rehearsal.rb), and in :census the
-    # file for the master's census, if it can write one (gc/census.c).
+    # be rehearsed before the first fork (lib/cowruby/rehearsal.rb; "auto": by what was
+    # noted), and in :census the file for the master's census, if it can write one
+    # (gc/census.c).
     def initialize(app, build, directory, settings)
       @app = app
       @build = build
@@ -175,8 +179,17 @@ module CowBench
       switches = %i[warmup yjit oob_gc].to_h { |name| [name.to_s.upcase, @settings[name] ? "1" : "0"] }
       @app.environment(@build, @directory)
           .merge(switches, "PORT" => port.to_s, "WORKERS" => WORKERS.to_s, "RUBYOPT" => "-r#{FORK_TIME}",
-                           "REHEARSAL" => (REHEARSAL if @settings[:rehearsed]),
-                           "COWRUBY_CENSUS" => @settings[:census], **self.class::ENVIRONMENT)
+                           "REHEARSAL" => (REHEARSAL if @settings[:rehearsed] == true),
+                           "COWRUBY_CENSUS" => @settings[:census], **automatic, **self.class::ENVIRONMENT)
+    end
+
+    # CowRuby loads the library by itself.
+    def automatic
+      return {} unless @settings[:rehearsed] == "auto"
+
+      loaded = @build.version.include?("CowRuby") ? {} : { "RUBYLIB" => LIBRARY }
+      options = ["-r#{FORK_TIME}", *("-rcowruby/rehearsal/auto" if loaded.any?)].join(" ")
+      { "COWRUBY_REHEARSAL" => "auto", "RUBYOPT" => options, **loaded }
     end
 
     # COMMAND is a program of a gem, its option for a configuration, and the name of that.

@@ -42,9 +42,8 @@ module CowBench
       @app.prepare(@build)
       @directory = Dir.mktmpdir("server")
       @census = File.join(@directory, "census") if @setting.measure == :pages
-      settings = { **@setting.to_h, census: @census }
-      @server = Server.find(@setting.server).new(@app, @build, @directory, settings)
-      @server.start
+      learn if @setting.rehearsed == ServerMatrix::AUTO
+      start_server(@directory)
       raise Server::Failed, "not rehearsed: #{@server.rehearsal || @server.complaint}" unless rehearsed?
     end
 
@@ -53,6 +52,7 @@ module CowBench
       @faults&.finish
       @server&.stop
       remove(@directory) if @directory
+      FileUtils.rm_f(notes) if @setting.rehearsed == ServerMatrix::AUTO
     end
 
     # Plays requests, and gives their figures and the server's CPU time for them, in seconds.
@@ -105,6 +105,25 @@ module CowBench
     end
 
     private
+
+    def start_server(directory)
+      settings = { **@setting.to_h, census: @census }
+      @server = Server.find(@setting.server).new(@app, @build, directory, settings)
+      @server.start
+    end
+
+    # A server that serves all of the requests, and whose workers note them for the next one.
+    def learn
+      FileUtils.rm_f(notes)
+      start_server(File.join(@directory, "learns"))
+      drive(0, @steps.last)
+      @server.stop
+      raise Server::Failed, "nothing was noted: #{@server.complaint}" unless File.exist?(notes)
+    end
+
+    def notes
+      File.join(@app.directory, Server::NOTES)
+    end
 
     # Seconds that Passenger's watchdog may go on to clean up there itself.
     CLEANING = 5
