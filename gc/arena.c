@@ -134,8 +134,10 @@ cow_arena_create(struct cow_arena_space *space)
     memcpy(arena->sign, COW_ARENA_SIGN, sizeof(arena->sign));
     arena->head = (size_t)COW_ARENA_FIRST << HEAP_PAGE_ALIGN_LOG;
     arena->descriptors_at = offsetof(struct cow_arena, descriptors);
-    arena->descriptor_size = sizeof(struct heap_page);
     arena->free_at = offsetof(struct cow_arena, free);
+    arena->allocated_at = offsetof(struct cow_arena, bits) + COW_BITMAP_ALLOCATED * sizeof(arena->bits[0]);
+    arena->descriptor_size = sizeof(struct heap_page);
+    arena->bitmap_size = sizeof(cow_bitmap);
     arena->page_size = COW_PAGE_SIZE;
     arena->pages = pages;
     arena->committed = COW_ARENA_FIRST;

@@ -77,7 +77,8 @@ struct cow_arena {
      * (lib/cowruby/memory/page_kinds.rb). */
     char sign[8];     /* COW_ARENA_SIGN */
     size_t head;      /* bytes before the first heap page */
-    size_t descriptors_at, descriptor_size, free_at, page_size; /* bytes; the first and third from here on */
+    size_t descriptors_at, free_at, allocated_at; /* bytes from the arena's beginning on */
+    size_t descriptor_size, bitmap_size, page_size; /* bytes, each for a heap page */
     size_t pages;     /* number behind the last heap page; the arena's first bytes have number 0 */
     size_t committed; /* number behind the last committed heap page */
     struct cow_arena *next; /* in the order in which arenas were made */

@@ -19,6 +19,7 @@
 static size_t cow_seal_room_to_grow(rb_objspace_t *objspace);
 static size_t objspace_available_slots(rb_objspace_t *objspace);
 static bool current_process_time(struct timespec *ts);
+static void cow_growth_limit(rb_objspace_t *objspace);
 
 STATIC_ASSERT(cow_growth_heaps, COW_GROWTH_HEAPS == HEAP_COUNT);
 
@@ -46,36 +47,42 @@ cow_growth_governs(rb_objspace_t *objspace, unsigned int settings)
     return true;
 }
 
-/* Gives a limit of malloc: +room+ where the model holds, but +least+ at least; else what upstream's rule has
- * set, +upstream+. Under pressure the latter two are less, as rooms are. +settings+: upstream's for it. */
-static size_t
-cow_growth_limit_of_malloc(rb_objspace_t *objspace, unsigned int settings, size_t upstream, size_t least,
-                           double room)
+/* Does the model say what malloc may take, for what +settings+ of upstream's would decide? */
+static bool
+cow_growth_limits_malloc(rb_objspace_t *objspace, unsigned int settings)
 {
-    const struct cow_pressure *pressure = &objspace->pressure.policy;
-
-    if (gc_params.cow.given & settings) return upstream;
-    if (objspace->growth.memory <= 0 || !cow_growth_governs(objspace, settings)) {
-        return (size_t)cow_pressure_part(pressure, (double)upstream);
-    }
-    return cow_growth_size(MAX(cow_pressure_part(pressure, (double)least), room));
+    return objspace->growth.memory > 0 && cow_growth_governs(objspace, settings);
 }
 
-/* Sets the limits of malloc. */
+/* Sets the limits of malloc: where the model holds to its rooms, but upstream's least at least; else to what
+ * upstream's rule has set. What is not a room is less under pressure. What is given stays as it is. */
 static void
 cow_growth_limit_malloc(rb_objspace_t *objspace)
 {
     const struct cow_growth_limits *limits = &objspace->growth_limits;
+    const struct cow_pressure *pressure = &objspace->pressure.policy;
 
     if (limits->malloc == 0) return; /* no collection has begun */
-    malloc_limit = cow_growth_limit_of_malloc(objspace, COW_GIVEN_MALLOC, limits->malloc,
-                                              gc_params.malloc_limit_min,
-                                              cow_growth_malloc_room(&objspace->growth));
+    malloc_limit = limits->malloc;
+    if (cow_growth_limits_malloc(objspace, COW_GIVEN_MALLOC)) {
+        malloc_limit = MAX(cow_growth_size(cow_growth_malloc_room(&objspace->growth)),
+                           cow_pressure_part(pressure, gc_params.malloc_limit_min));
+    }
+    else if (!(gc_params.cow.given & COW_GIVEN_MALLOC)) {
+        malloc_limit = cow_pressure_part(pressure, limits->malloc);
+    }
 #if RGENGC_ESTIMATE_OLDMALLOC
-    objspace->rgengc.oldmalloc_increase_limit =
-        cow_growth_limit_of_malloc(objspace, COW_GIVEN_OLDMALLOC, limits->oldmalloc,
-                                   gc_params.oldmalloc_limit_min,
-                                   cow_growth_full_malloc_room(&objspace->growth));
+    /* Until the sweep what has died since the last collection counts as well, up to the limit of all. It is
+     * not to ask for a full collection. */
+    size_t *const limit = &objspace->rgengc.oldmalloc_increase_limit;
+    *limit = limits->oldmalloc;
+    if (cow_growth_limits_malloc(objspace, COW_GIVEN_OLDMALLOC)) {
+        *limit = MAX(cow_growth_size(cow_growth_full_malloc_room(&objspace->growth)),
+                     cow_pressure_part(pressure, gc_params.oldmalloc_limit_min)) + malloc_limit;
+    }
+    else if (!(gc_params.cow.given & COW_GIVEN_OLDMALLOC)) {
+        *limit = MIN(*limit, cow_pressure_part(pressure, *limit) + malloc_limit);
+    }
 #endif
 }
 

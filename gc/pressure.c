@@ -290,6 +290,7 @@ cow_pressure_mode_set(rb_objspace_t *objspace, VALUE value)
     objspace->pressure.policy = (struct cow_pressure){ 0 };
     objspace->pressure.sums = (struct cow_pressure_sums){ 0 };
     objspace->pressure.faults_only = false;
+    cow_growth_limit(objspace);
 }
 
 /* Sets RUBY_GC_MEMORY_LIMIT from Ruby: a number of bytes; 0 or nil: none. Raises ArgumentError or RangeError

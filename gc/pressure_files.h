@@ -17,9 +17,10 @@
  *               (v2), memory.limit_in_bytes (v1). The use is without the pages of files, which the kernel
  *               drops before it ends a process. They are asked for only where the use comes near the limit,
  *               because the kernel adds up its counters then.
- *     killed    how many processes of the cgroup, or of one below it, the kernel has ended for want of memory:
- *               oom_kill in memory.events (v2) or memory.oom_control (v1). Their other counters say nothing
- *               here: "max" and "high" also rise where the kernel drops pages of files to stay below the limit.
+ *     killed    whether the kernel has ended a process of the cgroup (v2: or of one below it) for want of
+ *               memory: oom_kill in memory.events (v2) or memory.oom_control (v1). Their other counters say
+ *               nothing here: "max" and "high" also rise where the kernel drops pages of files to stay below
+ *               the limit.
  *     process   Pss in /proc/PID/smaps_rollup, or resident pages in /proc/PID/statm.
  *
  * Each reading finds the cgroup anew, because a process may be moved. Collections happen on small stacks, so
@@ -63,6 +64,8 @@ struct cow_pressure_sums {
     uint64_t source;  /* which file it was: cow_pressure_source */
     double killed;
     uint64_t killed_source; /* 0: nothing was read */
+    uint64_t killed_read_at;
+    uint64_t killed_at; /* when a reading found more of them; 0: none did */
 };
 
 /* Gives a number for a path, another one for another path. FNV-1a. */
@@ -215,21 +218,26 @@ cow_pressure_cgroups(struct cow_pressure_files *files, struct cow_pressure_readi
     }
 }
 
-/* Reads into +reading+ how many processes of the cgroup the kernel has ended since the last reading. */
+/* Reads into +reading+ whether the kernel has ended a process of the cgroup. The other processes of a tree
+ * read after this one: it is told for as long as a level stays. When it was is not known where the last
+ * reading was long ago; then it is not told. */
 static inline void
 cow_pressure_killed(struct cow_pressure_files *files, struct cow_pressure_sums *sums,
-                    struct cow_pressure_reading *reading, const char *directory, const char *name)
+                    struct cow_pressure_reading *reading, const char *directory, const char *name,
+                    uint64_t now)
 {
-    const double before = sums->killed;
-    const uint64_t last = sums->killed_source;
+    const struct cow_pressure_sums last = *sums;
+    const uint64_t stay = COW_PRESSURE_CALM_WINDOWS * COW_PRESSURE_WINDOW_NS;
 
     sums->killed_source = 0;
     if (!cow_pressure_file(files, directory, name)) return;
-    const double killed = cow_pressure_number(files->text, "oom_kill ");
-    if (killed < 0) return;
-    sums->killed = killed;
+    sums->killed = cow_pressure_number(files->text, "oom_kill ");
+    if (sums->killed < 0) return;
     sums->killed_source = cow_pressure_source(files->path);
-    if (last == sums->killed_source && killed > before) reading->killed = killed - before;
+    sums->killed_read_at = now;
+    if (last.killed_source != sums->killed_source || now < last.killed_read_at) sums->killed_at = 0;
+    else if (sums->killed > last.killed && now - last.killed_read_at <= 2 * stay) sums->killed_at = now;
+    if (sums->killed_at != 0 && now - sums->killed_at < stay) reading->killed = 1;
 }
 
 /* Is so little of the machine's memory available that stalls anywhere may be for want of it? */
@@ -315,8 +323,12 @@ cow_pressure_files_read(struct cow_pressure_files *files, struct cow_pressure_su
     if (mode != COW_PRESSURE_PSI) {
         if (files->v2[0] != '\0') cow_pressure_cgroups(files, reading, files->v2, true);
         if (files->v1[0] != '\0') cow_pressure_cgroups(files, reading, files->v1, false);
-        if (files->v2[0] != '\0') cow_pressure_killed(files, sums, reading, files->v2, "memory.events");
-        else if (files->v1[0] != '\0') cow_pressure_killed(files, sums, reading, files->v1, "memory.oom_control");
+        if (files->v2[0] != '\0') {
+            cow_pressure_killed(files, sums, reading, files->v2, "memory.events", now);
+        }
+        else if (files->v1[0] != '\0') {
+            cow_pressure_killed(files, sums, reading, files->v1, "memory.oom_control", now);
+        }
         if (reading->allowed >= 0) read = true;
     }
     return read;

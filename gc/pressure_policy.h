@@ -18,7 +18,7 @@
  *     stalls    processes have waited for memory in a tenth of the time (moderate), all of them at once
  *               (critical). These are the kernel's "some" and "full" (PSI) since the last reading.
  *     cgroup    the memory in use, without pages of files, is nine tenths of the limit (moderate), or 97 %
- *               (critical); or the kernel has ended a process of the cgroup since the last reading (critical).
+ *               (critical); or the kernel has ended a process of the cgroup (critical).
  *     limit     the same, of RUBY_GC_MEMORY_LIMIT; critical above it.
  *     faults    the process has waited for a page that was not in memory (moderate). This is the rule of
  *               the second seed, but applied once a window: a program that reads mapped files has such faults
@@ -30,7 +30,8 @@
  * is marked.
  *
  * Entry points: cow_pressure_read (a reading has been made), cow_pressure_fault (a page is asked for),
- * cow_pressure_share, cow_pressure_part, cow_pressure_collects, cow_pressure_collected, cow_pressure_mode_read,
+ * cow_pressure_share, cow_pressure_part, cow_pressure_collects, cow_pressure_collected,
+ * cow_pressure_mode_read,
  * cow_pressure_consistent.
  *
  * Who writes this memory after a fork: a process writes the struct, in its objspace, at readings.
@@ -90,7 +91,7 @@ enum { COW_PRESSURE_CALM_WINDOWS = 2 };
 struct cow_pressure_reading {
     double some, full;          /* shares of the time since the last reading */
     double used, allowed;       /* of the cgroup */
-    double killed;              /* processes of the cgroup since the last reading */
+    double killed;              /* 1: a process of the cgroup, lately */
     double own, own_allowed;    /* of the process or its tree */
 };
 
@@ -225,14 +226,12 @@ cow_pressure_share(const struct cow_pressure *pressure, double share)
     return wanted < most ? wanted : most;
 }
 
-/* Gives which part of +limit+, in which the program's time does not count, holds: as rooms, it is halved and
+/* Gives which part holds of a limit that no price of collections decides: as rooms, it is halved and
  * quartered. */
-static inline double
-cow_pressure_part(const struct cow_pressure *pressure, double limit)
+static inline size_t
+cow_pressure_part(const struct cow_pressure *pressure, size_t limit)
 {
-    const double parts[] = { 1, 0.5, 0.25 };
-
-    return limit * parts[pressure->level];
+    return limit >> pressure->level;
 }
 
 /* Shall the next collection be a full one because of pressure? +busy_ns+ is the time that the program has

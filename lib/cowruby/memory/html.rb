@@ -12,18 +12,16 @@ module CowRuby
     class Html
       include HtmlCharts
 
-      # Kinds of PageKinds that are shown together, and their colours.
+      # Kinds of PageKinds that are shown together.
       GROUPS = {
-        "objects" => [:blue, ["GC pages", "GC metadata"]], "VM words" => [:purple, ["VM words"]],
-        "YJIT" => [:orange, ["YJIT data", "JIT code"]], "malloc" => [:green, ["malloc"]],
-        "other" => [:grey, ["stacks", "files", "anonymous other"]]
-      }.freeze
-      STATES = {
-        "shared, sealed" => :pale, "shared" => :sky, "lost" => :vermilion, "own" => :blue, "absent" => :white
+        "objects" => [:objects, ["GC pages", "GC metadata"]], "VM words" => [:words, ["VM words"]],
+        "YJIT" => [:yjit, ["YJIT data", "JIT code"]], "malloc" => [:malloc, ["malloc"]],
+        "other" => [:other, ["stacks", "files", "anonymous other"]]
       }.freeze
       MEANINGS = {
-        "shared, sealed" => "shared, and sealed: the worker makes no objects in it", "shared" => "shared",
-        "lost" => "lost: inherited, and now the worker's own copy", "own" => "made since the fork"
+        sealed: "shared, and sealed: the worker makes no objects in it", shared: "shared",
+        own: "made since the fork", lost: "lost: inherited, and now the worker's own copy",
+        absent: "not in memory"
       }.freeze
       # Workers whose pages are told by kind: each takes a second or so for a GB.
       MOST_WORKERS = 16
@@ -31,18 +29,23 @@ module CowRuby
       MOST_LOOKS = 600
       # The part of a processor that details may take while it goes on.
       SHARE = 0.01
+      LINES = ["server", "largest worker", "mean worker"].freeze
+
+      # What takes long to find: tallies of bytes by kind of the workers' numbers, the HTML of one's heap.
+      Details = Struct.new(:at, :took, :kinds, :shown, :heap, :complaint)
 
       STYLE = <<~CSS
         body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; margin: 0 auto; padding: 1em;
                max-width: 60em; }
         h1 { font-size: 1.4em; line-height: 1.25; overflow-wrap: anywhere; }
         h2 { font-size: 1.15em; margin-top: 2em; border-top: 1px solid #ccc; padding-top: .6em; }
-        p { max-width: 42em; }
+        p { max-width: 42em; } small { color: #444; font-size: .85em; }
         dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(10em, 1fr)); gap: 1em; }
-        dt { color: #555; } dd { margin: 0; font-size: 1.6em; font-weight: 600; }
+        dt { color: #444; } dd { margin: 0; font-size: 1.6em; font-weight: 600; }
         .wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-        th, td { text-align: right; padding: .15em .8em .15em 0; } th:first-child { text-align: left; font-weight: 400; }
-        .process { margin: .7em 0; } .process span { display: flex; justify-content: space-between; gap: 1em; }
+        th, td { text-align: right; padding: .15em .8em .15em 0; }
+        th:first-child { text-align: left; font-weight: 400; }
+        .process { margin: .9em 0; } .process span { display: flex; justify-content: space-between; gap: 1em; }
         .process em { font-style: normal; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
         .process q { quotes: none; white-space: nowrap; }
         .bar { display: flex; height: 1.3em; background: #f4f4f4; } .bar i { display: block; height: 100%; }
@@ -50,18 +53,27 @@ module CowRuby
         .legend { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: .2em 1.2em; }
         .key { display: inline-block; width: .9em; height: .9em; margin-right: .4em; border: 1px solid #888;
                vertical-align: -.1em; }
-        .chart { position: relative; margin: 1em 0; } .chart svg { width: 62%; height: 100%; overflow: visible; }
-        .chart polyline { fill: none; stroke-width: 2.5; vector-effect: non-scaling-stroke; }
+        .chart { position: relative; margin: 1em 0; height: 14em; }
+        .chart > svg { width: 62%; height: 100%; overflow: visible; }
+        polyline, .sample path { fill: none; stroke: #0b3c6e; stroke-width: 2.5; vector-effect: non-scaling-stroke; }
         .chart .grid { stroke: #ddd; vector-effect: non-scaling-stroke; }
-        .chart b { position: absolute; left: 64%; right: 0; font-weight: 500; font-size: 1em; line-height: 1.4em;
-                   white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
-        .map { display: block; width: 100%; border: 1px solid #ccc; background: #fff; }
+        .chart b { position: absolute; left: 64%; font-weight: 500; line-height: 1.4; white-space: nowrap; }
+        .sample { width: 2.5em; height: .6em; margin-right: .5em; }
+        .map { display: block; width: 100%; max-height: 30em; border: 1px solid #ccc; background: #fff; }
+        @media (max-width: 40em) {
+          .chart { height: auto; } .chart > svg { width: 100%; height: 12em; }
+          .chart b { position: static; display: block; }
+        }
       CSS
 
-      def initialize(target = nil)
+      # +target+: the worker whose heap is shown, if it is one. +compare+: gives LostPages, or a HeapMap, of two
+      # numbers of processes.
+      def initialize(target = nil, compare: nil)
         @target = target
+        @compare = compare || lambda do |master, worker, map|
+          map ? HeapMap.new(master, worker, contents: false) : LostPages.new(master, worker, contents: false)
+        end
         @looks = []
-        @details_at = nil
       end
 
       # Takes a Report into account, and gives the page. What takes long to find is as new as it may be: it
@@ -69,49 +81,42 @@ module CowRuby
       def page(report)
         @report = report
         note
-        find_details if details_due?
+        find_details if @details.nil? || Memory.now - @details.at > @details.took / SHARE
         text
       end
 
       private
 
+      def workers
+        @report.rows.select { |row| row.member.origin && row.member.role == "worker" }
+      end
+
       def note
-        workers = rows_of_workers.filter_map { |row| row.usage.private_total }
-        @looks << [Memory.now, @report.sum(:pss), workers.any? ? workers.sum / workers.size : nil, workers.max]
+        sizes = workers.filter_map { |row| row.usage.private_total }
+        @looks << [Memory.now, @report.sum(:pss), sizes.max, sizes.any? ? sizes.sum / sizes.size : nil]
         return unless @looks.size > MOST_LOOKS
 
         older = @looks.shift(MOST_LOOKS / 2)
         @looks.unshift(*older.each_slice(2).map(&:first))
       end
 
-      def rows_of_workers
-        @report.rows.select { |row| row.member.origin }
-      end
-
-      def details_due?
-        @details_at.nil? || Memory.now - @details_at > @details_took / SHARE
-      end
-
       def find_details
         began = Memory.now
-        rows = rows_of_workers.select { |row| row.usage.shares? }
-        rows = rows.max_by(MOST_WORKERS) { |row| row.usage.private_total }
+        rows = workers.select { |row| row.usage.shares? }.sort_by { |row| -row.usage.private_total }
         shown = rows.find { |row| row.member.pid == @target } || rows.first
-        @unread = nil
-        @details = rows.to_h { |row| [row.member.pid, details(row, row == shown)] }.compact
-        @shown = shown&.member&.pid
-        @details_at = Memory.now
-        @details_took = @details_at - began
+        @details = Details.new(nil, nil, {}, shown&.member&.pid, nil, nil)
+        [shown, *rows].compact.uniq.first(MOST_WORKERS).each { |row| look_into(row, row == shown) }
+        @details.at = Memory.now
+        @details.took = @details.at - began
+        @details_found = @report.time
       end
 
-      # nil if it may not be read, or has ended.
-      def details(row, map)
-        (map ? HeapMap : LostPages).new(row.member.origin, row.member.pid, contents: map)
+      def look_into(row, shown)
+        lost = @compare.call(row.member.origin, row.member.pid, shown)
+        @details.kinds[row.member.pid] = lost.tallies
+        @details.heap = heap_of(lost) if shown
       rescue AddressSpace::Unreadable => e
-        return details(row, false) if map
-
-        @unread = e.message
-        nil
+        @details.complaint = e.message
       end
 
       def text
@@ -122,11 +127,14 @@ module CowRuby
           <title>#{escape(name)}: memory</title><style>
           #{STYLE}</style></head><body>
           <h1>#{escape(name)}</h1>
-          <p>Process #{@report.root} and what it has started, at
-          #{escape(@report.time.utc.strftime("%Y-%m-%d %H:%M:%S"))} UTC. MB are 1,048,576 bytes.</p>
-          #{[summary, over_time, processes, heap].compact.join("\n")}
+          <p>Process #{@report.root} and what it has started, at #{time(@report.time)}. MB are 1,048,576 bytes.</p>
+          #{[summary, over_time, processes, heap].join("\n")}
           </body></html>
         HTML
+      end
+
+      def time(time)
+        time.utc.strftime("%Y-%m-%d %H:%M:%S UTC")
       end
 
       def mb(bytes)
@@ -134,20 +142,15 @@ module CowRuby
       end
 
       def summary
-        workers = rows_of_workers
         shares = workers.filter_map(&:share)
         tiles = { "the whole server (the sum of Pss)" => mb(@report.sum(:pss)),
                   "workers" => workers.size.to_s,
-                  "a worker's own, on average" => mb(@looks.last[2]),
+                  "a worker's own, on average" => mb(@looks.last.last),
                   "of the parent's memory a worker still shares" =>
                     percent(shares.any? ? shares.sum / shares.size : nil) }
-        notes = @report.notes.map { |note| "<p>Note: #{escape(note)}</p>" }
-        "<dl>#{tiles.map { |name, value| "<div><dt>#{escape(name)}</dt><dd>#{escape(value)}</dd></div>" }.join}</dl>" \
-          "#{notes.join}"
+        tiles = tiles.map { |name, value| "<div><dt>#{escape(name)}</dt><dd>#{escape(value)}</dd></div>" }
+        "<dl>#{tiles.join}</dl>#{@report.notes.map { |note| "<p>Note: #{escape(note)}</p>" }.join}"
       end
-
-      # Colour, name and place in a look of each line.
-      LINES = [[:blue, "server", 1], [:vermilion, "largest worker", 3], [:green, "mean worker", 2]].freeze
 
       def over_time
         if @looks.size < 2
@@ -155,12 +158,11 @@ module CowRuby
                  "and shows here how it goes on.</p>"
         end
         times = @looks.map { |look| look.first - @looks.first.first }
-        most = mb(@looks.flat_map { |look| look.drop(1) }.compact.max)
-        chart = LINES.map do |colour, name, i|
-          [COLOURS[colour], "#{name} #{mb(@looks.last[i])}", @looks.map { |look| look[i] }]
-        end
+        values = @looks.map { |look| look.drop(1) }
+        lines = LINES.each_with_index.map { |name, i| ["#{name} #{mb(values.last[i])}", values.map { |look| look[i] }] }
         "<h2>Over time</h2><p>The last #{duration(times.last)}: the sum of Pss of all processes, and what workers " \
-          "have for themselves alone. The upper line is #{most}, the lower one 0.</p>#{lines(chart, times)}"
+          "have for themselves alone. The upper line is #{mb(values.flatten.compact.max)}, the lower one " \
+          "0.</p>#{line_chart(lines, times)}"
       end
 
       def duration(seconds)
@@ -169,84 +171,85 @@ module CowRuby
       end
 
       def processes
-        most = @report.rows.map { |row| row.usage.private_total || row.usage.rss || 0 }.max
-        bars = @report.rows.map { |row| process(row, most) }
-        groups = GROUPS.map { |name, (colour, _)| [COLOURS[colour], name] }
+        most = @report.rows.map { |row| row.usage.private_total || 0 }.max
+        groups = GROUPS.map { |name, (kind, _)| [KINDS[kind], name] }
         "<h2>What each process has for itself</h2>" \
           "<p>Memory that no other process has, by what it is used for. What a worker has inherited and then " \
           "changed, so that it has its own copy, is striped; what it made since is not.</p>" \
-          "#{legend([*groups, [COLOURS[:sky], "not told apart"], [COLOURS[:grey], "striped: a copy", true]])}" \
-          "#{bars.join}#{"<p>Note: #{escape(@unread)}.</p>" if @unread}"
+          "#{legend([*groups, [KINDS[:unknown], "not told apart"], [KINDS[:other], "a copy", true]])}" \
+          "#{@report.rows.map { |row| process(row, [most, 1].max) }.join}" \
+          "#{"<p>Note: #{escape(@details.complaint)}.</p>" if @details.complaint}"
       end
 
       def process(row, most)
         usage, member = row.usage, row.member
         title = member.title.empty? ? "(without a title)" : member.title
         shown = usage.private_total ? "#{mb(usage.private_total)} of #{mb(usage.rss)}" : "#{mb(usage.rss)}, RSS"
+        parts = parts(member.pid, usage)
+        words = parts.select { |_, bytes, _, name| name && bytes >= 1 << 16 }
+                     .map { |_, bytes, striped, name| "#{name}#{" (copies)" if striped} #{mb(bytes)}" }
         %(<div class="process"><span><em>#{member.pid} #{escape(title)}</em><q>#{escape(shown)}</q></span>) +
-          "#{bar(parts(member.pid, usage), [most, 1].max)}</div>"
-      end
-
-      def parts(pid, usage)
-        lost = @details[pid]
-        lost ? parts_by_kind(lost, usage) : [[COLOURS[:sky], usage.private_total || 0, "not told apart"]]
+          "#{bar(parts, most)}<small>#{escape(words.join(", "))}</small></div>"
       end
 
       # The kinds' pages were counted at another moment than the sum: they take their part of it.
-      def parts_by_kind(lost, usage)
-        parts = GROUPS.flat_map do |name, (colour, kinds)|
-          tallies = lost.tallies.values_at(*kinds)
-          [[COLOURS[colour], tallies.sum(&:lost) * AddressSpace::PAGE, "#{name}, a copy", true],
-           [COLOURS[colour], tallies.sum(&:own) * AddressSpace::PAGE, name, false]]
+      def parts(pid, usage)
+        kinds = @details.kinds[pid] or return [[KINDS[:unknown], usage.private_total || 0]]
+        parts = GROUPS.flat_map do |name, (kind, members)|
+          tallies = kinds.values_at(*members)
+          [[KINDS[kind], tallies.sum(&:lost) * AddressSpace::PAGE, true, name],
+           [KINDS[kind], tallies.sum(&:own) * AddressSpace::PAGE, false, name]]
         end
         sum = parts.sum { |_, bytes| bytes }
-        factor = sum.positive? && usage.private_total ? usage.private_total.fdiv(sum) : 1
-        parts.map do |colour, bytes, words, striped|
-          [colour, bytes * factor, "#{words}: #{mb((bytes * factor).round)}", striped]
-        end
+        return parts unless sum.positive? && usage.private_total
+
+        parts.map { |colour, bytes, *rest| [colour, bytes * usage.private_total / sum, *rest] }
       end
 
       def heap
         head = "<h2>The heap of a worker</h2>"
-        map = @details[@shown]
-        return "#{head}<p>There is no worker that was forked and may be read.</p>" unless map
-        unless map.is_a?(HeapMap) && map.pages.any?
-          return "#{head}<p>Its heap pages could not be told from malloc's memory: the contents of memory may not be " \
-                 "read (run as root).</p>"
+        return "#{head}<p>There is no worker that was forked and may be read.</p>" unless @details.heap
+
+        ended = @report.rows.none? { |row| row.member.pid == @details.shown }
+        "#{head}<p>Process #{@details.shown} at #{time(@details_found)}#{"; it has ended since" if ended}.</p>" \
+          "#{@details.heap}"
+      end
+
+      def heap_of(map)
+        unless map.pages.any?
+          why = map.contents? ? "" : ": the contents of memory may not be read (run as root)"
+          return "<p>Its heap pages could not be told from malloc's memory#{escape(why)}.</p>"
         end
-        "#{head}#{pages(map)}#{sizes(map)}#{arenas(map)}"
+        "#{pages(map)}#{sizes(map)}#{arenas(map)}"
       end
 
       def pages(map)
         cells = map.pages.each_slice([(map.pages.size + MOST_CELLS - 1) / MOST_CELLS, 1].max).to_a
-        size = "#{map.pages.first.size >> 10} KB#{" (#{cells.first.size} in a cell)" if cells.first.size > 1}"
-        "<p>#{count(map.pages.size, "heap page")} of #{size} of process #{@shown}, in the order of their addresses.</p>" \
+        together = cells.first.size > 1 ? " A cell of the maps stands for #{cells.first.size} pages." : ""
+        "<p>#{count(map.pages.size, "heap page")} of #{map.pages.first.size >> 10} KB, in the order of their " \
+          "addresses.#{together} A page counts as lost if a part of it is.</p>" \
           "#{legend(states(map))}" \
-          "#{cell_map(cells.map { |cell| colour(state(cell)) }, "heap pages by what they share")}" \
-          "<p>The same pages by how full they are. Of all slots #{percent(map.fragmentation)} are free: that is how " \
-          "fragmented the heap is.</p>" \
+          "#{cell_map(cells.map { |cell| STATES.fetch(state(cell)) }, "heap pages by what they share")}" \
+          "<p>The same pages by how full they are. Of the memory of all slots #{percent(map.fragmentation)} is " \
+          "free: so fragmented is the heap.</p>" \
           "#{legend(SHADES.each_with_index.map { |shade, i| [shade, "#{i * 20} to #{i * 20 + 20} %"] })}" \
           "#{cell_map(cells.map { |cell| shade(cell) }, "heap pages by how full they are")}"
       end
 
       def states(map)
         found = map.pages.map { |page| state([page]) }.uniq
-        MEANINGS.filter_map { |name, words| [colour(name), words] if found.include?(name) }
-      end
-
-      def colour(state)
-        COLOURS.fetch(STATES.fetch(state))
-      end
-
-      def shade(cell)
-        full = cell.sum(&:used).fdiv(cell.sum(&:slots))
-        SHADES[[(full * SHADES.size).floor, SHADES.size - 1].min]
+        MEANINGS.filter_map { |name, words| [STATES.fetch(name), words] if found.include?(name) }
       end
 
       # Of the pages of a cell the one that costs most decides.
       def state(cell)
         page = cell.max_by { |one| HeapMap::STATES.index(one.state) }
-        page.state == "shared" && page.sealed ? "shared, sealed" : page.state
+        page.state == "shared" && page.sealed ? :sealed : page.state.to_sym
+      end
+
+      def shade(cell)
+        full = cell.sum(&:full) / cell.size
+        SHADES[[(full * SHADES.size).floor, SHADES.size - 1].min]
       end
 
       def count(number, noun)
@@ -254,30 +257,26 @@ module CowRuby
       end
 
       def sizes(map)
-        head = ["slots of", "pages", "slots", "in use", "shared", "lost", "own", *("sealed" if sealed?(map))]
-        rows = map.pages.group_by(&:slot_size).sort.map do |size, pages|
+        seal = map.pages.any? { |page| !page.sealed.nil? }
+        head = ["slots of", "pages", "slots", "in use", "shared", "lost", "own", *("sealed" if seal)]
+        rows = map.pages.group_by { |page| page.slots.zero? ? 0 : page.slot_size }.sort.map do |size, pages|
           slots = pages.sum(&:slots)
           states = %w[shared lost own].map { |state| pages.count { |page| page.state == state } }
-          ["#{size} bytes", pages.size, slots, percent(pages.sum(&:used).fdiv(slots)), *states,
-           *(pages.count(&:sealed) if sealed?(map))]
+          [size.zero? ? "none: empty" : "#{size} bytes", pages.size, slots,
+           slots.zero? ? "-" : percent(pages.sum(&:used).fdiv(slots)), *states, *(pages.count(&:sealed) if seal)]
         end
         table([head, *rows])
-      end
-
-      def sealed?(map)
-        map.pages.any? { |page| !page.sealed.nil? }
       end
 
       def arenas(map)
         return if map.arenas.empty?
 
         bars = map.arenas.map do |arena|
-          bar([[COLOURS[:blue], arena.used, "#{arena.used} used"],
-               [COLOURS[:sky], arena.committed - arena.used, "#{arena.committed - arena.used} free"]], arena.pages) +
+          bar([[KINDS[:objects], arena.used], [KINDS[:unknown], arena.committed - arena.used]], arena.pages) +
             "<p>#{arena.used} of #{count(arena.pages, "page")} used</p>"
         end
         "<h2>Its arenas</h2><p>Address space that is reserved for heap pages. The kernel gives memory for those that " \
-          "are used.</p>#{legend([[COLOURS[:blue], "used"], [COLOURS[:sky], "head, or free"]])}#{bars.join}"
+          "are used.</p>#{legend([[KINDS[:objects], "used"], [KINDS[:unknown], "head, or free"]])}#{bars.join}"
       end
     end
   end

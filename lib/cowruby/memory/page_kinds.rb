@@ -24,22 +24,28 @@ module CowRuby
       # are in them (struct cow_arena).
       ARENA = 128 * 1024 * 1024
       ARENA_SIGN = "CowArena".unpack1("Q")
-      ARENA_WORDS = 8
+      ARENA_WORDS = 10
       # Regions for words that the VM writes begin with a sign and their size (struct cow_vm_words_region).
       WORDS_SIGNS = { "CowWords".unpack1("Q") => "VM words", "CowYjits".unpack1("Q") => "YJIT data" }.freeze
       # The guard below a stack, and the largest stack (the usual `ulimit -s`).
       LARGEST_GUARD = 64 * 1024
       LARGEST_STACK = 8 * 1024 * 1024
 
-      # A heap page, and where its struct heap_page stands. +arena+: whether it is in one.
-      HeapPage = Struct.new(:first, :size, :descriptor, :arena)
-      # The beginning of struct arena, and what is counted in it.
-      Arena = Struct.new(:start, :head, :descriptors, :descriptor_size, :free, :page_size, :pages, :committed) do
+      # A heap page, and where its struct heap_page and, in an arena, the bitmap of its allocated slots stand.
+      HeapPage = Struct.new(:first, :size, :descriptor, :allocated, :bitmap_size)
+      # Beginning and words of a struct cow_arena, and how many of its heap pages are used.
+      Arena = Struct.new(:start, :head, :descriptors, :free, :allocated, :descriptor_size, :bitmap_size,
+                         :page_size, :pages, :committed) do
         attr_accessor :used
 
         # Not in the arenas of version 0.1.
         def described?
           [16, 32, 64].include?(page_size.fdiv(1024))
+        end
+
+        def page(number)
+          HeapPage.new(start + number * page_size, page_size, start + descriptors + number * descriptor_size,
+                       start + allocated + number * bitmap_size, bitmap_size)
         end
       end
 
@@ -163,10 +169,7 @@ module CowRuby
         bits = @space.words(arena.start + arena.free, arena.committed / 64 + 1) || []
         used = (first...arena.committed).select { |number| bits[number / 64]&.[](number % 64)&.zero? }
         arena.used = used.size
-        used.each do |number|
-          @heap_pages << HeapPage.new(arena.start + number * arena.page_size, arena.page_size,
-                                      arena.start + arena.descriptors + number * arena.descriptor_size, true)
-        end
+        @heap_pages.concat(used.map { |number| arena.page(number) })
       end
 
       # A heap page's first word points to its struct heap_page, which begins with
@@ -175,31 +178,30 @@ module CowRuby
       # like this by chance.
       def find_gc_pages
         @space.mappings.each do |mapping|
-          next if mapping.file || !mapping.unnamed? || !mapping.writable?
+          next if mapping.file || !mapping.writable?
+          next unless mapping.unnamed? || named(mapping) == "GC pages"
 
           @space.each_page(mapping) do |address, _|
             next unless (address % ALIGNMENT).zero? && !@gc_pages[address]
 
-            last = end_of_heap_page(address)
-            note_page(address, last) if last
+            found = heap_page_at(address) or next
+            @heap_pages << found
+            address.step(address + found.size - 1, AddressSpace::PAGE) { |page| @gc_pages[page] = true }
           end
         end
       end
 
-      def note_page(address, last)
-        pages = address.step(last - 1, AddressSpace::PAGE).each { |page| @gc_pages[page] = true }
-        @heap_pages << HeapPage.new(address, pages.count * AddressSpace::PAGE, @space.words(address, 1).first, false)
-      end
-
-      def end_of_heap_page(address)
+      def heap_page_at(address)
         header, = @space.words(address, 1)
         return unless header && header != 0 && (header % 8).zero? && @space.mapping_of(header)&.writable?
 
         struct = @space.words(header, 16) or return
         first_slot = struct.find { |word| word.between?(address + 8, address + LARGEST_HEAD) } or return
         slot_size, slots = [struct[0]].pack("Q").unpack("SS")
-        last = first_slot + slot_size * slots
-        last if slot_size >= 16 && slots.positive? && last <= address + LARGEST_HEAP_PAGE
+        size = first_slot + slot_size * slots - address
+        return unless slot_size >= 16 && slots.positive? && size <= LARGEST_HEAP_PAGE
+
+        HeapPage.new(address, (size + AddressSpace::PAGE - 1) / AddressSpace::PAGE * AddressSpace::PAGE, header)
       end
     end
   end
