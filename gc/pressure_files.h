@@ -219,8 +219,8 @@ cow_pressure_cgroups(struct cow_pressure_files *files, struct cow_pressure_readi
 }
 
 /* Reads into +reading+ whether the kernel has ended a process of the cgroup. The other processes of a tree
- * read after this one: it is told for as long as a level stays. When it was is not known where the last
- * reading was long ago; then it is not told. */
+ * read after this one: it counts for as long as a level stays. When it was is not known where the last
+ * reading was long ago; then it does not count. */
 static inline void
 cow_pressure_killed(struct cow_pressure_files *files, struct cow_pressure_sums *sums,
                     struct cow_pressure_reading *reading, const char *directory, const char *name,

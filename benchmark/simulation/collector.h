@@ -124,7 +124,9 @@ decide(struct worker *worker)
     cow_growth_marked(growth, (size_t)(kept / size), (size_t)(worker->heap / size), kept,
                       policy == PRESSURE ? cow_pressure_share(&worker->pressure, given.target / 100)
                                          : given.target / 100);
-    const double least = (double)(policy == PRESSURE ? cow_pressure_part(&worker->pressure, 16 << 20) : 16 << 20);
+    const size_t malloc_least = 16 << 20;
+    const double least = (double)(policy == PRESSURE ? cow_pressure_part(&worker->pressure, malloc_least)
+                                                     : malloc_least);
     worker->malloc_limit = fmax(least, cow_growth_malloc_room(growth));
     worker->old_malloc_limit = fmax(least, cow_growth_full_malloc_room(growth)) + worker->malloc_limit;
     if (!cow_growth_consistent(growth, stderr)) abort();

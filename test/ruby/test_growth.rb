@@ -131,6 +131,25 @@ class TestGrowth < Minitest::Test
     assert_operator cost.to_i, :>, 10, "microseconds that a minor collection takes"
   end
 
+  # Strings that die at once ask for collections, but not for full ones, whatever the limits of malloc are.
+  def test_garbage_of_malloc_asks_for_no_full_collections
+    script = <<~'RUBY'
+      kept = Array.new(ARGV[0].to_i) { |i| "kept #{i}" * 20 }
+      3.times { GC.start }
+      count = GC.stat.values_at(:minor_gc_count, :major_gc_count)
+      100_000.times { "x" * 10_000 }
+      puts GC.stat.values_at(:minor_gc_count, :major_gc_count).zip(count).map { |now, before| now - before }
+      kept.size
+    RUBY
+    [0, 300_000].each do |kept|
+      [{}, { "RUBY_GC_TARGET_TIME" => "0" }].each do |env|
+        minor, major = numbers(run_ruby(script, kept.to_s, env: env, timeout: 200))
+        assert_operator minor, :>=, 8, "#{kept} kept, #{env}"
+        assert_operator major, :<=, 4, "#{kept} kept, #{env}"
+      end
+    end
+  end
+
   # Builds up objects with memory of malloc's. Prints the limits of malloc and of old objects.
   LIMITS = <<~'RUBY'
     kept = Array.new(300_000) { |i| "#{i}" * 200 }

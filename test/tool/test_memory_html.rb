@@ -120,7 +120,8 @@ class TestMemoryHtml < Minitest::Test
       [NARROW, WIDE].each do |width|
         image = drawn(directory, width)
         found = colours(image)
-        { **Charts::KINDS.slice(:objects, :malloc), **Charts::STATES.slice(:own, :lost) }.each do |name, colour|
+        wanted = { **Charts::KINDS.slice(:objects, :malloc), **Charts::STATES.slice(:own, :lost) }
+        wanted.each do |name, colour|
           assert_operator found[colour], :>, SAMPLE * 2, "#{name}, #{width} pixels wide"
         end
         assert_operator Charts::SHADES.count { |shade| found[shade] > SAMPLE * 2 }, :>=, 2, "shades"

@@ -102,7 +102,7 @@ module CowRuby
 
       def find_details
         began = Memory.now
-        rows = workers.select { |row| row.usage.shares? }.sort_by { |row| -row.usage.private_total }
+        rows = workers.select { |row| row.usage.shares? }.sort_by { |row| [-row.usage.private_total, row.member.pid] }
         shown = rows.find { |row| row.member.pid == @target } || rows.first
         @details = Details.new(nil, nil, {}, shown&.member&.pid, nil, nil)
         [shown, *rows].compact.uniq.first(MOST_WORKERS).each { |row| look_into(row, row == shown) }

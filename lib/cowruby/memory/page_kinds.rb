@@ -60,7 +60,8 @@ module CowRuby
         @words_regions = {}
         @variables = {}
         @space.mappings.each { |mapping| find_arenas(mapping) }
-        find_gc_pages
+        # Where there are arenas other memory that looks like a heap page is none.
+        find_gc_pages if arenas.empty?
         @kinds = @space.mappings.each_with_index.to_h { |mapping, i| [mapping, kind_of(mapping, i)] }
       end
 
