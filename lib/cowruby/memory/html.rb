@@ -43,7 +43,7 @@ module CowRuby
         dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(10em, 1fr)); gap: 1em; }
         dt { color: #444; } dd { margin: 0; font-size: 1.6em; font-weight: 600; }
         .wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-        th, td { text-align: right; padding: .15em .8em .15em 0; }
+        th, td { text-align: right; padding: .15em .8em .15em 0; white-space: nowrap; }
         th:first-child { text-align: left; font-weight: 400; }
         .process { margin: .9em 0; } .process span { display: flex; justify-content: space-between; gap: 1em; }
         .process em { font-style: normal; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
