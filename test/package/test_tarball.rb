@@ -45,6 +45,7 @@ class TestTarball < Minitest::Test
       has_its_programs
       serves_a_request
       builds_an_extension
+      asks_for_no_foreign_header
       links_with_its_own_libraries
       has_the_terms
     end
@@ -86,6 +87,13 @@ class TestTarball < Minitest::Test
     refute_match(/ (SSL_new|deflate)$/, symbols)
     assert_match(/ T malloc$/, symbols)
     assert_equal "jemalloc\n", run!(ruby, "-e", "puts GC.malloc_stat[:allocator]")
+  end
+
+  # A header that extensions read asks for none that only this build needed.
+  def asks_for_no_foreign_header
+    headers = Dir["#{prefix}/include/**/*.h"]
+    refute_empty headers
+    assert_empty headers.select { |file| File.read(file).match?(%r{<(jemalloc|gmp|zlib|yaml|openssl)[./]}) }
   end
 
   def has_the_terms
