@@ -47,9 +47,9 @@ cow_growth_governs(rb_objspace_t *objspace, unsigned int settings)
     return true;
 }
 
-/* Does the model say what malloc may take, for what +settings+ of upstream's would decide? */
+/* Has the model rooms for malloc, for what +settings+ of upstream's would decide? */
 static bool
-cow_growth_limits_malloc(rb_objspace_t *objspace, unsigned int settings)
+cow_growth_rooms_hold(rb_objspace_t *objspace, unsigned int settings)
 {
     return objspace->growth.memory > 0 && cow_growth_governs(objspace, settings);
 }
@@ -64,7 +64,7 @@ cow_growth_limit_malloc(rb_objspace_t *objspace)
 
     if (limits->malloc == 0) return; /* no collection has begun */
     malloc_limit = limits->malloc;
-    if (cow_growth_limits_malloc(objspace, COW_GIVEN_MALLOC)) {
+    if (cow_growth_rooms_hold(objspace, COW_GIVEN_MALLOC)) {
         malloc_limit = MAX(cow_growth_size(cow_growth_malloc_room(&objspace->growth)),
                            cow_pressure_part(pressure, gc_params.malloc_limit_min));
     }
@@ -76,7 +76,7 @@ cow_growth_limit_malloc(rb_objspace_t *objspace)
      * not to ask for a full collection. */
     size_t *const limit = &objspace->rgengc.oldmalloc_increase_limit;
     *limit = limits->oldmalloc;
-    if (cow_growth_limits_malloc(objspace, COW_GIVEN_OLDMALLOC)) {
+    if (cow_growth_rooms_hold(objspace, COW_GIVEN_OLDMALLOC)) {
         *limit = MAX(cow_growth_size(cow_growth_full_malloc_room(&objspace->growth)),
                      cow_pressure_part(pressure, gc_params.oldmalloc_limit_min)) + malloc_limit;
     }

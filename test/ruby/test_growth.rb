@@ -131,7 +131,8 @@ class TestGrowth < Minitest::Test
     assert_operator cost.to_i, :>, 10, "microseconds that a minor collection takes"
   end
 
-  # Strings that die at once ask for collections, but not for full ones, whatever the limits of malloc are.
+  # Strings that die at once ask for collections, but not for full ones. (Without the model CRuby's own rule
+  # decides: pristine makes 6 full ones here, of 23.)
   def test_garbage_of_malloc_asks_for_no_full_collections
     script = <<~'RUBY'
       kept = Array.new(ARGV[0].to_i) { |i| "kept #{i}" * 20 }
@@ -142,11 +143,9 @@ class TestGrowth < Minitest::Test
       kept.size
     RUBY
     [0, 300_000].each do |kept|
-      [{}, { "RUBY_GC_TARGET_TIME" => "0" }].each do |env|
-        minor, major = numbers(run_ruby(script, kept.to_s, env: env, timeout: 200))
-        assert_operator minor, :>=, 8, "#{kept} kept, #{env}"
-        assert_operator major, :<=, 4, "#{kept} kept, #{env}"
-      end
+      minor, major = numbers(run_ruby(script, kept.to_s, timeout: 200))
+      assert_operator minor, :>=, 8, "#{kept} kept"
+      assert_operator major, :<=, 4, "#{kept} kept"
     end
   end
 

@@ -7,7 +7,8 @@ require_relative "kinds"
 module CowBench
   # What is measured under servers: the axes, and which of their combinations.
   module ServerMatrix
-    AUTO = "auto"
+    AUTO = Server::AUTO
+
     # One combination. +measure+ is :curve (memory, speed), :speed (all builds side by side) or :pages
     # (which pages a worker lost, and which functions wrote them). +rehearsed+ is true with the list of
     # requests, AUTO with what a server before it has noted of them.

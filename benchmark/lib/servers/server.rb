@@ -21,7 +21,9 @@ module CowBench
     WORKERS = 4
     LIBRARY = File.expand_path("../../../lib", __dir__)
     REHEARSAL = File.join(LIBRARY, "cowruby/rehearsal")
-    # Where workers note what they are asked for (lib/cowruby/rehearsal/notes.rb), below the application.
+    # The value of :rehearsed for a server that takes what was noted.
+    AUTO = "auto"
+    # Where workers note what they are asked for, below the application (lib/cowruby/rehearsal/start.rb).
     NOTES = "tmp/cowruby/rehearsal.txt"
     # Loaded into each process, says how long its first fork took.
     FORK_TIME = File.join(CONFIGURATIONS, "fork_time.rb")
@@ -56,7 +58,7 @@ module CowBench
 
     # +directory+ is the run's own. +settings+ holds :warmup and :yjit, :oob_gc where
     # workers shall collect between requests, :rehearsed where the application shall
-    # be rehearsed before the first fork (lib/cowruby/rehearsal.rb; "auto": by what was
+    # be rehearsed before the first fork (lib/cowruby/rehearsal.rb; AUTO: by what was
     # noted), and in :census the file for the master's census, if it can write one
     # (gc/census.c).
     def initialize(app, build, directory, settings)
@@ -185,11 +187,11 @@ module CowBench
 
     # CowRuby loads the library by itself.
     def automatic
-      return {} unless @settings[:rehearsed] == "auto"
+      return {} unless @settings[:rehearsed] == AUTO
+      return { "COWRUBY_REHEARSAL" => AUTO } if @build.version.include?("CowRuby")
 
-      loaded = @build.version.include?("CowRuby") ? {} : { "RUBYLIB" => LIBRARY }
-      options = ["-r#{FORK_TIME}", *("-rcowruby/rehearsal/auto" if loaded.any?)].join(" ")
-      { "COWRUBY_REHEARSAL" => "auto", "RUBYOPT" => options, **loaded }
+      { "COWRUBY_REHEARSAL" => AUTO, "RUBYLIB" => LIBRARY,
+        "RUBYOPT" => "-r#{FORK_TIME} -rcowruby/rehearsal/auto" }
     end
 
     # COMMAND is a program of a gem, its option for a configuration, and the name of that.

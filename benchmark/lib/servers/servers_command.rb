@@ -17,7 +17,7 @@ module CowBench
     NAME = "benchmark/run-servers"
     AFTER_INTERRUPT = "; the server is stopped, finished runs are kept"
     ERRORS = [SystemCallError].freeze
-    MINUTES = 55
+    MINUTES = 95
     SWITCH = { "on" => true, "off" => false }.freeze
     BANNER = <<~TEXT
       Usage: benchmark/run-servers --ruby NAME=PATH --ruby NAME=PATH [options]

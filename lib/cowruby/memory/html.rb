@@ -32,7 +32,7 @@ module CowRuby
       LINES = ["server", "largest worker", "mean worker"].freeze
 
       # What takes long to find: tallies of bytes by kind of the workers' numbers, the HTML of one's heap.
-      Details = Struct.new(:at, :took, :kinds, :shown, :heap, :complaint)
+      Details = Struct.new(:at, :took, :time, :kinds, :shown, :heap, :complaint)
 
       STYLE = <<~CSS
         body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; margin: 0 auto; padding: 1em;
@@ -104,11 +104,10 @@ module CowRuby
         began = Memory.now
         rows = workers.select { |row| row.usage.shares? }.sort_by { |row| [-row.usage.private_total, row.member.pid] }
         shown = rows.find { |row| row.member.pid == @target } || rows.first
-        @details = Details.new(nil, nil, {}, shown&.member&.pid, nil, nil)
+        @details = Details.new(nil, nil, @report.time, {}, shown&.member&.pid)
         [shown, *rows].compact.uniq.first(MOST_WORKERS).each { |row| look_into(row, row == shown) }
         @details.at = Memory.now
         @details.took = @details.at - began
-        @details_found = @report.time
       end
 
       def look_into(row, shown)
@@ -211,7 +210,7 @@ module CowRuby
         return "#{head}<p>There is no worker that was forked and may be read.</p>" unless @details.heap
 
         ended = @report.rows.none? { |row| row.member.pid == @details.shown }
-        "#{head}<p>Process #{@details.shown} at #{time(@details_found)}#{"; it has ended since" if ended}.</p>" \
+        "#{head}<p>Process #{@details.shown} at #{time(@details.time)}#{"; it has ended since" if ended}.</p>" \
           "#{@details.heap}"
       end
 
