@@ -132,3 +132,35 @@ configure_once() {
     fi
     printf '%s\n' "$own" >.cow-configured
 }
+
+# start_from_cow LOG LABEL: in a directory of objects in which make has not run: takes from build/cow what is the
+# same there, minutes of work each: the Rust part of YJIT, and what extensions' extconf.rb found out. The latter
+# not where the compiler or the linker gets flags that may change it, and not that of gems, which write more files.
+start_from_cow() {
+    cow=$top/build/cow/obj
+    [ "$cow/exts.mk" -nt "$top/build/config.args" ] && [ ! -f exts.mk ] || return 0
+
+    rust=$(sed -n 's/^YJIT_LIBS=//p' Makefile)
+    if [ -n "$rust" ] && [ -f "$cow/$rust" ]; then
+        mkdir -p "${rust%/*}"
+        cp -p "$cow/$rust" "$rust"
+    fi
+
+    case " $(cat .cow-configured)" in *" cflags="*|*" LDFLAGS="*) return 0 ;; esac
+    # Makefiles older than this would be written anew.
+    "$top/tool/progress" --append "$1" "$2: make rbconfig.rb" -- \
+        make -j"${COW_JOBS:-2}" --no-print-directory rbconfig.rb
+    for name in prefix optflags cppflags; do
+        value=$(sed -n "s/^  CONFIG.\"$name\". = \(.* \)\{0,1\}\"\(.*\)\")\{0,1\}\$/\2/p" rbconfig.rb)
+        printf '%s\n' "s|^\\($name *= *\\(\\\$(DESTDIR)\\)\\{0,1\\}\\).*|\\1$value|"
+    done >.cow-extensions.sed
+    prefix_of_cow=$(sed -n 's/^prefix = //p' "$cow/Makefile")
+    (cd "$cow" && find ext -name Makefile ! -path 'ext/-test-/*') |
+        while read -r makefile; do
+            header=${makefile%/*}/extconf.h
+            ! grep -qsF "$prefix_of_cow" "$cow/$header" || continue
+            mkdir -p "${makefile%/*}"
+            [ ! -f "$cow/$header" ] || cp "$cow/$header" "$header"
+            sed -f .cow-extensions.sed "$cow/$makefile" >"$makefile"
+        done
+}
