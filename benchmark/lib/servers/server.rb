@@ -49,6 +49,7 @@ module CowBench
 
     def environment
       more = { "PORT" => port.to_s, "WORKERS" => WORKERS.to_s, "COWRUBY_CENSUS" => @settings[:census],
+               "BEFORE_FORK" => configuration("before_fork.rb"),
                "REHEARSAL" => (REHEARSAL if @settings[:rehearsed] == true) }
       more.update(rehearsal_without_a_line("COWRUBY_REHEARSAL", AUTO)) if @settings[:rehearsed] == AUTO
       super.merge(more)

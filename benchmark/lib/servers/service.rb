@@ -157,9 +157,13 @@ module CowBench
     end
 
     def environment
-      switches = %i[warmup yjit oob_gc].to_h { |name| [name.to_s.upcase, @settings[name] ? "1" : "0"] }
+      switches = %i[warmup yjit oob_gc].to_h { |name| [name.to_s.upcase, switch(@settings[name])] }
       @app.environment(@build, @directory)
           .merge(switches, "RUBYOPT" => "-r#{FORK_TIME}", **self.class::ENVIRONMENT)
+    end
+
+    def switch(value)
+      value.is_a?(String) ? value : (value ? "1" : "0")
     end
 
     # A rehearsal that needs no line in the application: CowRuby loads the library by itself.
