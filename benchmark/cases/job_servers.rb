@@ -125,7 +125,7 @@ module CowBench
 
     def cases
       swarm = [[nil, {}], ["warmup", { warmup: true }], ["rehearsed", { rehearsed: true }]]
-      [*cases_of(SidekiqSwarm, *(quick? ? swarm.first(1) : swarm)), *cases_of(Sidekiq, [nil, {}])]
+      [*cases_of(Sidekiq, [nil, {}]), *cases_of(SidekiqSwarm, *(quick? ? swarm.first(1) : swarm))]
     end
   end
 end
