@@ -46,6 +46,12 @@ module CowBench
       @app ||= App.new("jobs", File.join(CommandLine::ROOT, "build"))
     end
 
+    # What is done in the process that forks: name and setting of each way; quickly the one that takes most.
+    def before_fork
+      ways = [[nil, {}], ["warmup", { warmup: true }], ["rehearsed", { rehearsed: true }]]
+      quick? ? ways.last(1) : ways
+    end
+
     # A case for each of +settings+.
     def cases_of(kind, *settings)
       settings.map do |words, setting|
@@ -104,8 +110,7 @@ module CowBench
     include JobServerRun
 
     def cases
-      fork = [[nil, {}], ["warmup", { warmup: true }], ["rehearsed", { rehearsed: true }]]
-      [*cases_of(SolidQueueFork, *(quick? ? fork.first(1) : fork)), *cases_of(SolidQueueAsync, [nil, {}])]
+      [*cases_of(SolidQueueFork, *before_fork), *cases_of(SolidQueueAsync, [nil, {}])]
     end
   end
 
@@ -124,8 +129,7 @@ module CowBench
     end
 
     def cases
-      swarm = [[nil, {}], ["warmup", { warmup: true }], ["rehearsed", { rehearsed: true }]]
-      [*cases_of(Sidekiq, [nil, {}]), *cases_of(SidekiqSwarm, *(quick? ? swarm.first(1) : swarm))]
+      [*cases_of(Sidekiq, [nil, {}]), *cases_of(SidekiqSwarm, *before_fork)]
     end
   end
 end
