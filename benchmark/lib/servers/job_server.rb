@@ -14,7 +14,7 @@ module CowBench
     # The jobs of the application (ApplicationJob::KINDS there).
     KINDS = %w[ReportJob PageJob ChangeJob].freeze
     # Seconds; bounds only.
-    ENQUEUING = 60
+    ENQUEUING = 180
     DOING = 300
     # The part of a processor that a server may take that only asks for jobs.
     ASKING = 0.1
