@@ -1,6 +1,8 @@
 # frozen_string_literal: true
 # SPDX-License-Identifier: BSD-2-Clause
 
+require_relative "before_fork"
+
 # Pitchfork: a monitor, a mold that has loaded the application, and workers
 # that are forked from the mold.
 listen "127.0.0.1:#{ENV.fetch("PORT")}", backlog: 256
@@ -11,10 +13,7 @@ spawn_timeout 60
 refork_after ENV["REFORK_AFTER"].split(",").map(&:to_i) if ENV["REFORK_AFTER"]
 
 # In each mold, the first and those that workers became, before it forks.
-after_mold_fork do |_server, _mold|
-  ActiveRecord::Base.connection_handler.clear_all_connections! if defined?(ActiveRecord::Base)
-  Process.warmup if ENV["WARMUP"] == "1"
-end
+after_mold_fork { |_server, _mold| prepare_for_fork }
 
 # Collects after every tenth request, when its answer is sent.
 if ENV["OOB_GC"] == "1"

@@ -1,6 +1,8 @@
 # frozen_string_literal: true
 # SPDX-License-Identifier: BSD-2-Clause
 
+require_relative "before_fork"
+
 # Unicorn, as it is set up in production: one master that loads the application
 # and forks.
 listen "127.0.0.1:#{ENV.fetch("PORT")}", backlog: 256
@@ -8,10 +10,9 @@ worker_processes Integer(ENV.fetch("WORKERS"))
 preload_app true
 timeout 60
 
-warm = ENV["WARMUP"] == "1"
+# Once, before the first fork. A worker that is forked later finds it done.
+prepared = false
 before_fork do |_server, _worker|
-  ActiveRecord::Base.connection_handler.clear_all_connections! if defined?(ActiveRecord::Base)
-  # Once, before the first fork. A worker that is forked later finds it done.
-  Process.warmup if warm
-  warm = false
+  prepare_for_fork unless prepared
+  prepared = true
 end

@@ -37,6 +37,9 @@ class TestServerMatrix < Minitest::Test
     settings = ServerMatrix.only(server: %w[puma unicorn], yjit: [false])
     ids = %w[puma unicorn].map { |server| "curve-rails-#{server}-warmup-glibc-interpreter" }
     assert_equal ids, settings.map(&:id)
+    compact = ServerMatrix.only(warmup: [ServerMatrix::COMPACT]).first
+    assert_equal ["curve-rails-unicorn-compact-glibc-yjit", "unicorn, compact, glibc", "compact"],
+                 [compact.id, compact.label, compact.case_on_chart]
   end
 end
 

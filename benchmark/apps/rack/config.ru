@@ -16,5 +16,8 @@ else
   run Library.new
 end
 # The other servers call it in a hook of their own before they fork.
-Process.warmup if ENV["WARMUP"] == "1" && defined?(PhusionPassenger)
+if defined?(PhusionPassenger)
+  require ENV.fetch("BEFORE_FORK")
+  prepare_for_fork
+end
 RubyVM::YJIT.enable if ENV["YJIT"] != "0" && defined?(RubyVM::YJIT.enable)

@@ -18,4 +18,7 @@ else
   run Rails.application
 end
 # The other servers call it in a hook of their own before they fork.
-Process.warmup if ENV["WARMUP"] == "1" && defined?(PhusionPassenger)
+if defined?(PhusionPassenger)
+  require ENV.fetch("BEFORE_FORK")
+  prepare_for_fork
+end

@@ -11,9 +11,15 @@ module CowBench
   class App
     Missing = Class.new(StandardError)
     SOURCES = File.expand_path("../../apps", __dir__)
+    # Those that answer requests; "jobs" is rails with jobs.
     NAMES = %w[rails rack].freeze
+    # What is made from more than its own directory.
+    MADE_FROM = { "jobs" => %w[jobs rails] }.freeze
     # For Rails, with a key that is no secret.
     PRODUCTION = { "RAILS_ENV" => "production", "SECRET_KEY_BASE" => "0" * 64 }.freeze
+
+    # What keeps its queue in a database that is made with the others.
+    QUEUE = { "jobs" => "solid_queue" }.freeze
 
     attr_reader :name, :directory
 
@@ -46,7 +52,9 @@ module CowBench
       return settings unless seeded?
 
       database = File.join(run_directory, "database.sqlite3")
-      FileUtils.cp(seed_file, database) unless File.exist?(database)
+      databases.each do |suffix|
+        FileUtils.cp(seed_file + suffix, database + suffix) unless File.exist?(database + suffix)
+      end
       settings.merge("DATABASE" => database)
     end
 
@@ -71,7 +79,8 @@ module CowBench
     # Once, and again where what it is made from has changed: another process may
     # run what is there.
     def generate
-      files = Dir[File.join(SOURCES, "{#{name}/**/*,*.gemfile}")].select { |file| File.file?(file) }
+      sources = MADE_FROM.fetch(name, [name]).join(",")
+      files = Dir[File.join(SOURCES, "{{#{sources}}/**/*,*.gemfile}")].select { |file| File.file?(file) }
       make(requests, files.sort) do
         run(ENV.to_h, RbConfig.ruby, File.join(SOURCES, name, "generate"), directory)
         FileUtils.mkdir_p([File.join(directory, "public"), File.join(directory, "tmp")])
@@ -112,15 +121,20 @@ module CowBench
     def seed(build)
       return unless seeded?
 
-      make(seed_file, %w[seed.rb db/schema.rb].map { |file| File.join(directory, file) }) do
+      make(seed_file, %w[Gemfile seed.rb db/schema.rb].map { |file| File.join(directory, file) }) do
         FileUtils.rm_f(Dir["#{seed_file}*"] - ["#{seed_file}.made-from"])
-        run(bundle_environment(build).merge(PRODUCTION, "DATABASE" => seed_file),
+        run(bundle_environment(build).merge(PRODUCTION, "DATABASE" => seed_file, "QUEUE" => QUEUE[name]),
             build.path, bundler(build), "exec", build.path, "seed.rb")
       end
     end
 
     def seeded?
       File.exist?(File.join(directory, "seed.rb"))
+    end
+
+    # What is put behind the name of each database; the queue's may be another one.
+    def databases
+      ["", "-queue"].select { |suffix| File.exist?(seed_file + suffix) }
     end
 
     def seed_file

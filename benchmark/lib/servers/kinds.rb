@@ -21,6 +21,19 @@ module CowBench
     WORKER = /\Apuma: cluster worker \d+:/
   end
 
+  # As Puma 8 is if nothing is said: 5 threads, the application preloaded; and as many workers as there are
+  # processors, which it says at its start.
+  class PumaDefaults < Puma
+    NAME = "puma-defaults"
+    COMMAND = %w[puma -C puma-defaults.rb].freeze
+
+    private
+
+    def number_of_workers
+      logged(/\* +Workers: \d+/).first&.then { |line| Integer(line[/\d+/]) }
+    end
+  end
+
   # Worker 0 forks the others; after 1,000 requests it does so anew.
   class PumaForkWorker < Puma
     NAME = "puma-fork_worker"

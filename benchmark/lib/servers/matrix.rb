@@ -8,6 +8,8 @@ module CowBench
   # What is measured under servers: the axes, and which of their combinations.
   module ServerMatrix
     AUTO = Server::AUTO
+    # In place of a warmup: some collections and a compaction.
+    COMPACT = "compact"
 
     # One combination. +measure+ is :curve (memory, speed), :speed (all builds side by side) or :pages
     # (which pages a worker lost, and which functions wrote them). +rehearsed+ is true with the list of
@@ -20,12 +22,12 @@ module CowBench
 
       # Names the files of its runs.
       def id
-        [measure, app, server, warmup ? "warmup" : "cold", malloc, yjit ? "yjit" : "interpreter",
+        [measure, app, server, preparation || "cold", malloc, yjit ? "yjit" : "interpreter",
          *rehearsal].join("-")
       end
 
       def label
-        [server, warmup ? "warmup" : "no warmup", malloc, *("no YJIT" unless yjit),
+        [server, preparation || "no warmup", malloc, *("no YJIT" unless yjit),
          *rehearsal].join(", ")
       end
 
@@ -35,8 +37,13 @@ module CowBench
       end
 
       def case_on_chart
-        words = [*("warmup" if warmup), *rehearsal]
+        words = [*preparation, *rehearsal]
         words.empty? ? "plain" : words.join(", ")
+      end
+
+      # "warmup", "compact" or nil.
+      def preparation
+        warmup == true ? "warmup" : (warmup || nil)
       end
 
       def rehearsal
@@ -48,7 +55,7 @@ module CowBench
       measure: %i[curve speed pages],
       app: App::NAMES,
       server: Server.all.map(&:title),
-      warmup: [true, false],
+      warmup: [true, false, COMPACT],
       malloc: %w[glibc arenas2 jemalloc],
       yjit: [true, false],
       rehearsed: [false, true, AUTO]
@@ -85,6 +92,7 @@ module CowBench
           usual(warmup: false, malloc: "jemalloc"), usual(warmup: false, malloc: "arenas2"),
           usual(warmup: false, yjit: false), usual(server: "pitchfork-reforking", malloc: "jemalloc"),
           usual(measure: :pages, server: "puma"), usual(warmup: false, rehearsed: true),
+          *%w[unicorn puma].map { |server| usual(server: server, warmup: COMPACT) },
           *%w[unicorn puma].map do |server|
             usual(server: server, malloc: "jemalloc", warmup: false, rehearsed: AUTO)
           end,

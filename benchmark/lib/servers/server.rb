@@ -2,123 +2,29 @@
 # SPDX-License-Identifier: BSD-2-Clause
 
 require "erb"
-require "etc"
-require "fileutils"
-require "socket"
 require_relative "../measure/registry"
-require_relative "../memory/memory"
-require_relative "../processes/supervised"
+require_relative "service"
 
 module CowBench
-  # A server that is started, watched from outside and stopped. A subclass is one kind of server; its
-  # configuration is a file in benchmark/servers.
-  class Server
+  # A server for HTTP. A subclass is one kind of server; its configuration is a file in benchmark/servers.
+  class Server < Service
     extend Registry
 
-    Failed = Class.new(StandardError)
-    Missing = Class.new(StandardError)
-    CONFIGURATIONS = File.expand_path("../../servers", __dir__)
     WORKERS = 4
-    LIBRARY = File.expand_path("../../../lib", __dir__)
     REHEARSAL = File.join(LIBRARY, "cowruby/rehearsal")
     # The value of :rehearsed for a server that takes what was noted.
     AUTO = "auto"
     # Where workers note what they are asked for, below the application (lib/cowruby/rehearsal/start.rb).
     NOTES = "tmp/cowruby/rehearsal.txt"
-    # Loaded into each process, says how long its first fork took.
-    FORK_TIME = File.join(CONFIGURATIONS, "fork_time.rb")
-    # Seconds; bounds only.
-    START = 120
-    STOP = 15
-    SETTLE = 10
 
-    # One process at one moment; +sample+ is Memory's.
-    Seen = Struct.new(:pid, :parent, :worker, :title, :sample)
+    attr_reader :port
 
-    class << self
-      # puma-fork_worker for PumaForkWorker::NAME.
-      def title
-        self::NAME
-      end
-
-      # What must be installed beside the gems: one line where it is missing.
-      def missing
-      end
-
-      def free_port
-        TCPServer.open("127.0.0.1", 0) { |socket| socket.local_address.ip_port }
-      end
-    end
-    # Settings of this kind of server alone, for its environment.
-    ENVIRONMENT = {}.freeze
-    # The signal that ends it.
-    STOP_SIGNAL = :TERM
-
-    attr_reader :port, :directory
-
-    # +directory+ is the run's own. +settings+ holds :warmup and :yjit, :oob_gc where
-    # workers shall collect between requests, :rehearsed where the application shall
-    # be rehearsed before the first fork (lib/cowruby/rehearsal.rb; AUTO: by what was
-    # noted), and in :census the file for the master's census, if it can write one
-    # (gc/census.c).
+    # +settings+ holds also :oob_gc where workers shall collect between requests, :rehearsed where the
+    # application shall be rehearsed before the first fork (lib/cowruby/rehearsal.rb; AUTO: by what was
+    # noted), and in :census the file for the master's census, if it can write one (gc/census.c).
     def initialize(app, build, directory, settings)
-      @app = app
-      @build = build
-      @directory = directory
-      @settings = settings
+      super
       @port = Server.free_port
-      @log = File.join(directory, "server.log")
-    end
-
-    # Starts it and waits until all workers are there and at rest.
-    def start
-      FileUtils.mkdir_p(@directory)
-      before_start
-      @master = launch(*command, environment: environment, chdir: @app.directory)
-      wait_for_workers
-    end
-
-    def pid
-      @master.pid
-    end
-
-    def wait_for_workers
-      wait("all workers", START) { workers.size == WORKERS && listening? }
-      settle
-    end
-
-    # CPU time of all processes so far, in seconds, that of children that were
-    # waited for included. A killed worker's orphans take theirs along.
-    def cpu
-      processes.sum { |pid| ProcessTable.stat(pid)&.ticks.to_i }.fdiv(Etc.sysconf(Etc::SC_CLK_TCK))
-    end
-
-    # Waits until the processes have nothing to do: no time is spent any more.
-    def settle
-      spent = nil
-      Clock.wait_until(SETTLE, pause: 0.3) do
-        before = spent
-        spent = cpu
-        spent == before
-      end
-    end
-
-    # The processes with what they hold; those that end meanwhile are left out.
-    def look
-      processes.filter_map do |pid|
-        Seen.new(pid, parent(pid), worker?(pid), ProcessTable.title(pid), Memory.sample(pid, mappings: false))
-      rescue Errno::ENOENT, Errno::ESRCH
-        nil
-      end
-    end
-
-    def workers
-      processes.select { |pid| worker?(pid) }
-    end
-
-    # The process that a worker was forked from.
-    def origin(worker)
-      parent(worker)
     end
 
     # Another process has taken the master's place: the old one is asked to go.
@@ -131,91 +37,28 @@ module CowBench
       @master.reap
     end
 
-    # Politely first; what is left after that is killed.
-    def stop
-      @master&.stop(self.class::STOP_SIGNAL, STOP)
-      @master = nil
-    end
-
-    # What it said last, or first of an error.
-    def complaint
-      lines = written_logs.flat_map { |file| File.readlines(file).map { |line| line.scrub.strip } }
-      lines.reject!(&:empty?)
-      (lines.grep(/error|cannot/i).first(1) + lines.last(1)).uniq.join(" | ")
-    end
-
-    # What the rehearsal says of its end; nil where there was none.
-    def rehearsal
-      logged(/rehearsal: \d+ requests in .*/).first
-    end
-
-    # How long the first fork took of the process that the workers come from, in ms; nil where it is
-    # not known.
-    def first_fork
-      origin = workers.first&.then { |worker| origin(worker) }
-      logged(/first fork of #{origin}: [\d.]+ ms/).first&.then { |line| line[/([\d.]+) ms/, 1].to_f }
-    end
-
     private
 
-    def before_start
+    def ready?
+      workers.size == number_of_workers && listening?
     end
 
-    def launch(*command, **options)
-      Supervised.new(*command, in: File::NULL, out: [@log, "a"], err: [@log, "a"], **options)
-    end
-
-    def logs
-      [@log]
-    end
-
-    def written_logs
-      logs.select { |file| File.exist?(file) }
-    end
-
-    def logged(pattern)
-      written_logs.filter_map { |log| File.binread(log)[pattern] }
+    def number_of_workers
+      WORKERS
     end
 
     def environment
-      switches = %i[warmup yjit oob_gc].to_h { |name| [name.to_s.upcase, @settings[name] ? "1" : "0"] }
-      @app.environment(@build, @directory)
-          .merge(switches, "PORT" => port.to_s, "WORKERS" => WORKERS.to_s, "RUBYOPT" => "-r#{FORK_TIME}",
-                           "REHEARSAL" => (REHEARSAL if @settings[:rehearsed] == true),
-                           "COWRUBY_CENSUS" => @settings[:census], **automatic, **self.class::ENVIRONMENT)
-    end
-
-    # CowRuby loads the library by itself.
-    def automatic
-      return {} unless @settings[:rehearsed] == AUTO
-      return { "COWRUBY_REHEARSAL" => AUTO } if @build.version.include?("CowRuby")
-
-      { "COWRUBY_REHEARSAL" => AUTO, "RUBYLIB" => LIBRARY,
-        "RUBYOPT" => "-r#{FORK_TIME} -rcowruby/rehearsal/auto" }
+      more = { "PORT" => port.to_s, "WORKERS" => WORKERS.to_s, "COWRUBY_CENSUS" => @settings[:census],
+               "BEFORE_FORK" => configuration("before_fork.rb"),
+               "REHEARSAL" => (REHEARSAL if @settings[:rehearsed] == true) }
+      more.update(rehearsal_without_a_line("COWRUBY_REHEARSAL", AUTO)) if @settings[:rehearsed] == AUTO
+      super.merge(more)
     end
 
     # COMMAND is a program of a gem, its option for a configuration, and the name of that.
     def command
       program, option, file = self.class::COMMAND
-      bundle = File.join(File.dirname(@build.path), "bundle")
-      [@build.path, bundle, "exec", program, option, configuration(file), "config.ru"]
-    end
-
-    def configuration(name)
-      File.join(CONFIGURATIONS, name)
-    end
-
-    # A worker is known by the title that its server gives it.
-    def worker?(pid)
-      self.class::WORKER.match?(ProcessTable.title(pid))
-    end
-
-    def parent(pid)
-      ProcessTable.stat(pid)&.parent
-    end
-
-    def processes
-      @master.processes
+      in_bundle(program, option, configuration(file), "config.ru")
     end
 
     def listening?
@@ -223,14 +66,6 @@ module CowBench
       true
     rescue SystemCallError
       false
-    end
-
-    def wait(what, seconds)
-      Clock.wait_until(seconds, pause: 0.1) do
-        raise Failed, "ended early: #{complaint}" if @master.ended?
-
-        yield
-      end or raise Failed, "no #{what} after #{seconds} s: #{complaint}"
     end
   end
 end

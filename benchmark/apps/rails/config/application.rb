@@ -3,7 +3,8 @@
 
 require "bundler/setup"
 require "rails/all"
-Bundler.require(:default)
+# With what runs its jobs, if it has some (apps/jobs).
+Bundler.require(:default, *ENV["QUEUE"])
 
 module CatalogueApp
   class Application < Rails::Application

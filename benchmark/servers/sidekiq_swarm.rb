@@ -1,0 +1,21 @@
+# frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
+
+# usage: ruby sidekiq_swarm.rb PROCESSES [arguments of sidekiq]
+# Runs Sidekiq as its swarm does, which is not free: a parent loads the application and forks processes, each
+# of them a whole Sidekiq. A child that ends is not replaced here.
+require "sidekiq/cli"
+
+count = Integer(ARGV.shift)
+sidekiq = Sidekiq::CLI.instance
+sidekiq.parse(ARGV)
+sidekiq.send(:boot_application)
+ActiveRecord::Base.connection_handler.clear_all_connections!
+# The swarm's program is known by its name (lib/cowruby/rehearsal/auto.rb).
+$PROGRAM_NAME = "sidekiqswarm"
+Process.warmup if ENV["WARMUP"] == "1"
+children = Array.new(count) do
+  fork { sidekiq.run(boot_app: false, warmup: false) }
+end
+%w[TERM INT].each { |signal| trap(signal) { children.each { |child| Process.kill(signal, child) } } }
+Process.waitall
