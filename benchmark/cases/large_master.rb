@@ -22,6 +22,7 @@ module CowBench
     # What Parent.boot is asked for, so that it comes to OBJECTS.
     MEGABYTES = 950
     OBJECTS = 5_000_000
+    TIMEOUT = 1_800
 
     def cases
       [0, 1].map do |number|
@@ -31,7 +32,7 @@ module CowBench
     end
 
     def measure(build, kase)
-      measured = Measured.run(build, "large_master", *kase.arguments)
+      measured = Measured.run(build, "large_master", *kase.arguments, timeout: TIMEOUT)
       result = measured.result
       too_small = !quick? && result["live"] < OBJECTS
       raise Measured::Failed, "the master has #{result["live"]} live objects only" if too_small
