@@ -107,7 +107,7 @@ class TestRun < Minitest::Test
       end
       sample = JSON.parse(File.read(File.join(directory, "results.json")))["samples"].first
       result = sample.dig("outcome", "raw", "result")
-      assert_equal [4, 3], result.values_at("gc", "other_forks").map(&:size)
+      assert_equal [8, 3], result.values_at("gc", "other_forks").map(&:size)
       assert_operator result["live"], :>, 10_000
       assert_operator sample.dig("outcome", "values", "p99"), :>=, sample.dig("outcome", "values", "median")
     end
