@@ -97,6 +97,22 @@ class TestRun < Minitest::Test
     end
   end
 
+  def test_large_master
+    Dir.mktmpdir do |directory|
+      out, errors, status = command("run", *ONE, "--quick", "--only", "large_master", "--output", directory)
+      assert_predicate status, :success?, errors
+      ["no warmup", "1 warmup"].each do |label|
+        assert_match(/^#{label} +[\d.]+$/, out)
+        assert_match(/^#{label}, after 20 requests +[\d.]+$/, out)
+      end
+      sample = JSON.parse(File.read(File.join(directory, "results.json")))["samples"].first
+      result = sample.dig("outcome", "raw", "result")
+      assert_equal [8, 3], result.values_at("gc", "other_forks").map(&:size)
+      assert_operator result["live"], :>, 10_000
+      assert_operator sample.dig("outcome", "values", "p99"), :>=, sample.dig("outcome", "values", "median")
+    end
+  end
+
   # benchmark/run fails if it has skipped all that it was asked for.
   def test_nothing_measured_is_a_failure
     Dir.mktmpdir do |directory|

@@ -63,6 +63,51 @@ class TestTarball < Minitest::Test
     end
   end
 
+  # For rv, which leaves out the first two directories: the same files, under CRuby's version alone.
+  def test_the_one_for_rv_has_another_directory_above
+    version = File.read("#{TOP}/upstream.pin")[/^version=(.*)/, 1]
+    file = "#{File.dirname(@tarball)}/rv/#{File.basename(@tarball).sub(/-cow[^_]*(?=\.)/, "")}"
+    assert_path_exists file
+    assert_match(/\Aruby-#{Regexp.escape(version)}\.\w+_linux\.tar\.gz\z/, File.basename(file))
+    paths = [@tarball, file].map { |tar| run!("tar", "-tzf", tar).lines(chomp: true) }
+    below = "ruby-#{version}/"
+    assert_equal(paths[0].map { |path| path.sub(below, "#{below}#{version}/") }, paths[1])
+    Dir.mktmpdir("tarball") do |dir|
+      @prefix = "#{dir}/ruby-#{version}"
+      FileUtils.mkdir_p(@prefix)
+      run!("tar", "-xzf", file, "-C", @prefix, "--strip-components", "2")
+      says_what_it_is
+    end
+  end
+
+  # packaging/container/Dockerfile unpacks it to /usr/local. What the image sets is tried here with another
+  # prefix: gems and Bundler's settings go where docker's own images of ruby have them, and all is found.
+  def test_serves_as_the_image_of_a_container
+    recipe = "#{TOP}/packaging/container/Dockerfile"
+    skip "there is no recipe for a container here" unless File.exist?(recipe)
+    unpacked do |dir|
+      version, = says_what_it_is
+      env = environment_of_the_image(File.read(recipe))
+      assert_equal version, env.delete("RUBY_VERSION")
+      assert_equal version, File.read("#{TOP}/packaging/container/application/.ruby-version").chomp
+      run!("#{prefix}/bin/gem", "install", "--local", "--no-document", make_gem(dir), env: env)
+      assert_path_exists "#{prefix}/bundle/gems/greeter-1.0"
+      assert_equal "hello\n", run!("greeter", env: env)
+      assert_equal "1", run!("ruby", "-e", "print ENV['BUNDLE_SILENCE_ROOT_WARNING']", env: env)
+      run!("bundle", "config", "set", "--local", "jobs", "2", env: env, dir: dir)
+      assert_includes File.read("#{prefix}/bundle/config"), "BUNDLE_JOBS"
+    end
+  end
+
+  # The ENV of the last stage, with +prefix+ for /usr/local.
+  def environment_of_the_image(recipe)
+    settings = recipe[/^FROM (?!.*^FROM ).*/m].scan(/^ENV (.*)/).flatten.flat_map(&:split)
+    settings.each_with_object({ "PATH" => "/usr/local/bin:/usr/bin:/bin" }) do |setting, env|
+      name, value = setting.split("=", 2)
+      env[name] = value.gsub(/\$(\w+)/) { env.fetch($1) }.gsub("/usr/local", prefix)
+    end
+  end
+
   # A gem with a program, without a network.
   def make_gem(dir)
     FileUtils.mkdir_p("#{dir}/greeter/exe")
