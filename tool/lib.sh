@@ -133,9 +133,10 @@ configure_once() {
     printf '%s\n' "$own" >.cow-configured
 }
 
-# start_from_cow LOG LABEL: in a directory of objects in which make has not run: takes from build/cow what is the
-# same there, minutes of work each: the Rust part of YJIT, and what extensions' extconf.rb found out. The latter
-# not where the compiler or the linker gets flags that may change it, and not that of gems, which write more files.
+# start_from_cow LOG LABEL: in a directory of objects in which make has not run: takes from build/cow what is
+# the same there, minutes of work each: the Rust part of YJIT, and what extensions' extconf.rb found out. The
+# latter not where the compiler or the linker gets flags that may change it, and not that of gems, which write
+# more files.
 start_from_cow() {
     cow=$top/build/cow/obj
     [ "$cow/exts.mk" -nt "$top/build/config.args" ] && [ ! -f exts.mk ] || return 0
