@@ -71,7 +71,8 @@ class TestOptions < Minitest::Test
     assert_predicate status, :success?
     titles = %w[fork_gc fork_requests fork_exit call_caches parent_slots skk job_threads job_forks gc sweep
                 instructions marking programs programs_yjit programs_instructions address_space
-                fork_malloc fork_malloc_c malloc_threads growth lifetimes]
+                fork_malloc fork_malloc_c malloc_threads growth lifetimes solid_queue sidekiq
+                large_master]
     assert_equal titles, out.lines.map { |line| line.split.first }
     out, _, status = command("run", "--help")
     assert_predicate status, :success?
