@@ -5,15 +5,15 @@
 # Runs Sidekiq as its swarm does, which is not free: a parent loads the application and forks processes, each
 # of them a whole Sidekiq. A child that ends is not replaced here.
 require "sidekiq/cli"
+require_relative "before_fork"
 
 count = Integer(ARGV.shift)
 sidekiq = Sidekiq::CLI.instance
 sidekiq.parse(ARGV)
 sidekiq.send(:boot_application)
-ActiveRecord::Base.connection_handler.clear_all_connections!
 # The swarm's program is known by its name (lib/cowruby/rehearsal/auto.rb).
 $PROGRAM_NAME = "sidekiqswarm"
-Process.warmup if ENV["WARMUP"] == "1"
+prepare_for_fork
 children = Array.new(count) do
   fork { sidekiq.run(boot_app: false, warmup: false) }
 end

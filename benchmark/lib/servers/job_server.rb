@@ -16,8 +16,9 @@ module CowBench
     # Seconds; bounds only.
     ENQUEUING = 180
     DOING = 300
-    # The part of a processor that a server may take that only asks for jobs.
-    ASKING = 0.1
+    # What asking for jobs takes is rest.
+    PAUSE = 1
+    REST = 0.09
 
     # What the jobs numbered from ... to took: seconds until the last of them was done, and the CPU time of
     # the server's processes.
@@ -37,16 +38,6 @@ module CowBench
     # "worker", "dispatcher", ... by a process' title.
     def self.role(title)
       self::ROLE.match(title)&.[](1) || "parent"
-    end
-
-    # Waits until no more time is spent than asking for jobs takes.
-    def settle
-      spent = nil
-      Clock.wait_until(SETTLE, pause: 1) do
-        before = spent
-        spent = cpu
-        before && spent - before < ASKING
-      end
     end
 
     private
@@ -123,13 +114,6 @@ module CowBench
       "redis-server is not installed (Debian package redis-server)"
     end
 
-    def start
-      super
-    rescue StandardError, Interrupt
-      stop
-      raise
-    end
-
     def stop
       super
       @redis&.stop(:TERM, STOP)
@@ -144,16 +128,11 @@ module CowBench
       @port = Service.free_port
       @redis = launch(REDIS, "--port", @port.to_s, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
                       "--dir", directory)
-      Clock.wait_until(START) { listening? } or raise Failed, "no Redis after #{START} s: #{complaint}"
-    end
+      Clock.wait_until(START) do
+        raise Failed, "Redis ended early: #{complaint}" if @redis.ended?
 
-    def listening?
-      raise Failed, "Redis ended early: #{complaint}" if @redis.ended?
-
-      TCPSocket.open("127.0.0.1", @port).close
-      true
-    rescue SystemCallError
-      false
+        listening?(@port)
+      end or raise Failed, "no Redis after #{START} s: #{complaint}"
     end
 
     def environment

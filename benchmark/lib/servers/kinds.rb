@@ -186,7 +186,7 @@ module CowBench
       behind = port
       @port = Server.free_port
       @front = launch(*apache(write_configuration("apache-proxy.conf", behind: behind)))
-      wait("Apache", START) { listening? }
+      wait("Apache", START) { listening?(port) }
       settle
     rescue StandardError, Interrupt
       stop

@@ -40,7 +40,7 @@ module CowBench
     private
 
     def ready?
-      workers.size == number_of_workers && listening?
+      workers.size == number_of_workers && listening?(port)
     end
 
     def number_of_workers
@@ -59,13 +59,6 @@ module CowBench
     def command
       program, option, file = self.class::COMMAND
       in_bundle(program, option, configuration(file), "config.ru")
-    end
-
-    def listening?
-      TCPSocket.open("127.0.0.1", port).close
-      true
-    rescue SystemCallError
-      false
     end
   end
 end

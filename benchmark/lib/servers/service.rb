@@ -22,6 +22,9 @@ module CowBench
     START = 120
     STOP = 15
     SETTLE = 10
+    # Seconds between two looks at a program that settles, and the CPU seconds between them that are rest.
+    PAUSE = 0.3
+    REST = 0
 
     # One process at one moment; +sample+ is Memory's.
     Seen = Struct.new(:pid, :parent, :worker, :title, :sample)
@@ -80,13 +83,13 @@ module CowBench
       processes.sum { |pid| ProcessTable.stat(pid)&.ticks.to_i }.fdiv(Etc.sysconf(Etc::SC_CLK_TCK))
     end
 
-    # Waits until the processes have nothing to do: no time is spent any more.
+    # Waits until the processes have nothing to do: no more time is spent than at rest.
     def settle
       spent = nil
-      Clock.wait_until(SETTLE, pause: 0.3) do
+      Clock.wait_until(SETTLE, pause: self.class::PAUSE) do
         before = spent
         spent = cpu
-        spent == before
+        before && spent - before <= self.class::REST
       end
     end
 
@@ -193,6 +196,14 @@ module CowBench
 
     def processes
       @master.processes
+    end
+
+    # Does anybody listen at the port?
+    def listening?(port)
+      TCPSocket.open("127.0.0.1", port).close
+      true
+    rescue SystemCallError
+      false
     end
 
     def wait(what, seconds)
