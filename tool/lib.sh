@@ -10,8 +10,8 @@ die() { say "error: $*"; exit 1; }
 # have COMMAND: is there such a command?
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# usage: the head of the script, for --help.
-usage() { sed -n '2,${/^#/!q; /SPDX-License/d; s/^# \{0,1\}//; p; }' "$top/tool/${0##*/}"; }
+# usage [SCRIPT]: the head of the script, for --help.
+usage() { sed -n '2,${/^#/!q; /SPDX-License/d; s/^# \{0,1\}//; p; }' "${1:-$top/tool/${0##*/}}"; }
 
 # operand WHAT OPTION [OPERAND...]: the operand; dies if there is none.
 operand() {
@@ -135,8 +135,8 @@ configure_once() {
 
 # start_from_cow LOG LABEL: in a directory of objects in which make has not run: takes from build/cow what is
 # the same there, minutes of work each: the Rust part of YJIT, and what extensions' extconf.rb found out. The
-# latter not where the compiler or the linker gets flags that may change it, and not that of gems, which write
-# more files.
+# latter not where the compiler or the linker gets flags that may change it, where a package has come or gone
+# since, or where the extension's source is newer; and not that of gems, which write more files.
 start_from_cow() {
     cow=$top/build/cow/obj
     [ "$cow/exts.mk" -nt "$top/build/config.args" ] && [ ! -f exts.mk ] || return 0
@@ -148,6 +148,7 @@ start_from_cow() {
     fi
 
     case " $(cat .cow-configured)" in *" cflags="*|*" LDFLAGS="*) return 0 ;; esac
+    [ ! /var/lib/dpkg/status -nt "$cow/exts.mk" ] || return 0
     # Makefiles older than this would be written anew.
     "$top/tool/progress" --append "$1" "$2: make rbconfig.rb" -- \
         make -j"${COW_JOBS:-2}" --no-print-directory rbconfig.rb
@@ -158,7 +159,9 @@ start_from_cow() {
     prefix_of_cow=$(sed -n 's/^prefix = //p' "$cow/Makefile")
     (cd "$cow" && find ext -name Makefile ! -path 'ext/-test-/*') |
         while read -r makefile; do
-            header=${makefile%/*}/extconf.h
+            header=${makefile%/*}/extconf.h source=../src/${makefile%/*}
+            [ -z "$(find ../src/lib/mkmf.rb ../src/ext/extmk.rb "$source/extconf.rb" "$source/depend" \
+                -newer "$cow/$makefile" 2>/dev/null)" ] || continue
             ! grep -qsF "$prefix_of_cow" "$cow/$header" || continue
             mkdir -p "${makefile%/*}"
             [ ! -f "$cow/$header" ] || cp "$cow/$header" "$header"
