@@ -10,8 +10,11 @@ die() { say "error: $*"; exit 1; }
 # have COMMAND: is there such a command?
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# usage [SCRIPT]: the head of the script, for --help.
-usage() { sed -n '2,${/^#/!q; /SPDX-License/d; s/^# \{0,1\}//; p; }' "${1:-$top/tool/${0##*/}}"; }
+# usage_of SCRIPT: its head, for --help.
+usage_of() { sed -n '2,${/^#/!q; /SPDX-License/d; s/^# \{0,1\}//; p; }' "$1"; }
+
+# usage: that of the tool that runs.
+usage() { usage_of "$top/tool/${0##*/}"; }
 
 # operand WHAT OPTION [OPERAND...]: the operand; dies if there is none.
 operand() {

@@ -62,8 +62,9 @@ class TestStartFromCow < Minitest::Test
   end
 
   def test_what_is_the_same_is_taken
-    assert_equal({ "ext/a/Makefile" => "prefix = $(DESTDIR)/other\noptflags = -O1\ncppflags = -DX=1\nLIBS = -la\n",
-                   "ext/a/extconf.h" => "#define HAVE_A 1\n", "yjit/libyjit.a" => "rust" }, start)
+    makefile = "prefix = $(DESTDIR)/other\noptflags = -O1\ncppflags = -DX=1\nLIBS = -la\n"
+    assert_equal({ "ext/a/Makefile" => makefile, "ext/a/extconf.h" => "#define HAVE_A 1\n",
+                   "yjit/libyjit.a" => "rust" }, start)
   end
 
   def test_other_flags_may_find_out_other_things
