@@ -99,7 +99,8 @@ without_tests='--with-out-ext=+,-test-/*'
 # configure_once LOG LABEL [ARGUMENTS]: CRuby's configure with build/config.args and
 # ARGUMENTS, unless that was done since they were written. What the first one found out of
 # the machine and its compiler the others take from build/configure.cache: two minutes each.
-# A configure with flags of its own for the compiler keeps to itself: it refuses such a cache.
+# A configure with flags of its own for the compiler takes what does not hang on them (functions, headers,
+# types), and gives nothing; one with cflags, as for sanitizers, keeps to itself.
 # What was built with other ARGUMENTS goes: make would keep its objects. So nobody measures what
 # COW_BUILD=lean has left.
 configure_once() {
@@ -110,19 +111,22 @@ configure_once() {
     arguments=$top/build/config.args found=$top/build/configure.cache
     [ -f Makefile ] && [ ! "$arguments" -nt .cow-configured ] && return
     rm -f config.cache
+    cache=-C own_flags=
     case " $*" in
-      *cflags=*|*cppflags=*|*optflags=*) cache= ;;
-      *) cache=-C
-         # Not where a package has come or gone since: it may be another compiler, or a library.
-         [ ! -f "$found" ] || [ "$arguments" -nt "$found" ] || [ /var/lib/dpkg/status -nt "$found" ] ||
-             cp "$found" config.cache ;;
+      *cflags=*) cache= ;;
+      *cppflags=*|*optflags=*) own_flags=yes ;;
     esac
+    # Not where a package has come or gone since: it may be another compiler, or a library.
+    [ -z "$cache" ] || [ ! -f "$found" ] || [ "$arguments" -nt "$found" ] ||
+        [ /var/lib/dpkg/status -nt "$found" ] || cp "$found" config.cache
+    [ -z "$own_flags" ] || [ ! -f config.cache ] ||
+        sed -i -n '/^ac_cv_\(func\|header\|sizeof\|type\|member\)_/p' config.cache
     # It refuses one of other LDFLAGS, too. Those of a caller find the same libraries elsewhere.
     own_ldflags=
     for argument; do
         case $argument in LDFLAGS=*) own_ldflags=${argument#LDFLAGS=} ;; esac
     done
-    [ -z "$own_ldflags" ] || [ ! -f config.cache ] ||
+    [ -z "$own_ldflags" ] || [ -n "$own_flags" ] || [ ! -f config.cache ] ||
         sed -i -e '/^ac_cv_env_LDFLAGS_/d' -e "\$a ac_cv_env_LDFLAGS_set=set" \
             -e "\$a ac_cv_env_LDFLAGS_value='$own_ldflags'" config.cache
     given=$(cat "$arguments")
@@ -130,16 +134,18 @@ configure_once() {
     case " $*" in *" --prefix="*) given=$(printf '%s\n' "$given" | sed "s/ '--prefix=[^']*'//") ;; esac
     eval "set -- $given $cache \"\$@\""
     "$top/tool/progress" "$log" "$label: configure" -- ../src/configure "$@"
-    if [ -f config.cache ] && [ -z "$own_ldflags" ]; then # others may read it at this moment
+    if [ -f config.cache ] && [ -z "$own_ldflags$own_flags" ]; then # others may read it at this moment
         cp config.cache "$found.$$" && mv "$found.$$" "$found"
     fi
     printf '%s\n' "$own" >.cow-configured
 }
 
-# start_from_cow LOG LABEL: in a directory of objects in which make has not run: takes from build/cow what is
-# the same there, minutes of work each: the Rust part of YJIT, and what extensions' extconf.rb found out. The
-# latter not where the compiler or the linker gets flags that may change it, where a package has come or gone
-# since, or where the extension's source is newer; and not that of gems, which write more files.
+# start_from_cow LOG LABEL [SED]: in a directory of objects in which make has not run: takes from
+# build/cow what is the same there, minutes of work each: the Rust part of YJIT, and what extensions'
+# extconf.rb found out. The latter not where the compiler or the linker gets flags that may change it,
+# where a package has come or gone since, or where the extension's source is newer; and not that of gems,
+# which write more files. Who gives LDFLAGS that find the same libraries elsewhere says by SED, a script,
+# what they change in Makefiles.
 start_from_cow() {
     cow=$top/build/cow/obj
     [ "$cow/exts.mk" -nt "$top/build/config.args" ] && [ ! -f exts.mk ] || return 0
@@ -150,15 +156,16 @@ start_from_cow() {
         cp -p "$cow/$rust" "$rust"
     fi
 
-    case " $(cat .cow-configured)" in *" cflags="*|*" LDFLAGS="*) return 0 ;; esac
+    case ${3:+known}" $(cat .cow-configured)" in *" cflags="*|" "*" LDFLAGS="*) return 0 ;; esac
     [ ! /var/lib/dpkg/status -nt "$cow/exts.mk" ] || return 0
     # Makefiles older than this would be written anew.
     "$top/tool/progress" --append "$1" "$2: make rbconfig.rb" -- \
         make -j"${COW_JOBS:-2}" --no-print-directory rbconfig.rb
-    for name in prefix optflags cppflags; do
-        value=$(sed -n "s/^  CONFIG.\"$name\". = \(.* \)\{0,1\}\"\(.*\)\")\{0,1\}\$/\2/p" rbconfig.rb)
-        printf '%s\n' "s|^\\($name *= *\\(\\\$(DESTDIR)\\)\\{0,1\\}\\).*|\\1$value|"
+    for key in prefix optflags cppflags; do
+        value=$(sed -n "s/^  CONFIG.\"$key\". = \(.* \)\{0,1\}\"\(.*\)\")\{0,1\}\$/\2/p" rbconfig.rb)
+        printf '%s\n' "s|^\\($key *= *\\(\\\$(DESTDIR)\\)\\{0,1\\}\\).*|\\1$value|"
     done >.cow-extensions.sed
+    printf '%s\n' "${3:-}" >>.cow-extensions.sed
     prefix_of_cow=$(sed -n 's/^prefix = //p' "$cow/Makefile")
     (cd "$cow" && find ext -name Makefile ! -path 'ext/-test-/*') |
         while read -r makefile; do

@@ -123,17 +123,19 @@ class TestNursery < Minitest::Test
   # When most objects are the child's own it is sized by upstream's rule, and makes not many more
   # collections than without a nursery.
   def test_child_that_grows
+    objects = ASSERTIONS ? 900_000 : 3_000_000
     script = PARENT + <<~'RUBY'
-      kept = big(500_000)
+      made = Integer(ARGV[0])
+      kept = big(made / 6)
       in_child do
         before = GC.count
         own = []
-        3_000_000.times { |i| own << Object.new; Object.new }
+        made.times { |i| own << Object.new; Object.new }
         collections = GC.count - before
         GC.start
-        made, count = GC.stat(:total_allocated_objects), GC.count
+        allocated, count = GC.stat(:total_allocated_objects), GC.count
         Object.new until GC.count >= count + 4
-        puts collections, (GC.stat(:total_allocated_objects) - made) / 4 * 100 / all_slots
+        puts collections, (GC.stat(:total_allocated_objects) - allocated) / 4 * 100 / all_slots
         own.size
       end
       kept.size
@@ -141,8 +143,8 @@ class TestNursery < Minitest::Test
     # How big the parent's heap is at the fork, and with it the child's floor, shall not hang on the speed of
     # its collections.
     fixed = { "RUBY_GC_TARGET_TIME" => "0" }
-    collections, room = numbers(run_ruby(script, env: OPEN.merge(fixed)))
-    collections_upstream, = numbers(run_ruby(script, env: OFF.merge(fixed)))
+    collections, room = numbers(run_ruby(script, objects, env: OPEN.merge(fixed)))
+    collections_upstream, = numbers(run_ruby(script, objects, env: OFF.merge(fixed)))
     # It starts with far fewer free slots, 12,288, so it makes more minor collections until its
     # heap has grown; with each step the heap grows by two thirds.
     assert_operator collections, :<=, collections_upstream * 2 + 14, "collections"

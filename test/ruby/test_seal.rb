@@ -774,7 +774,7 @@ class TestSeal < Minitest::Test
         random = Random.new(1)
         pids = []
         reap = ->(pid) { Process.kill(:KILL, pid); Process.wait(pid) }
-        slots = Array.new(#{rounds = ASSERTIONS ? 30 : 80}) do |round|
+        slots = Array.new(#{rounds = ASSERTIONS ? 30 : 50}) do |round|
           #{forks}
           churn(kept, random: random)
           all_slots

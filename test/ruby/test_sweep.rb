@@ -59,7 +59,7 @@ class TestSweep < Minitest::Test
   # several Ractors.
   def test_all_modes_keep_live_objects
     MODES.each do |mode|
-      out = run_sweep(mode, <<~'RUBY')
+      out = run_sweep(mode, "DROPPED, STRESSED = #{ASSERTIONS ? "3_000, 5" : "10_000, 20"}\n" + <<~'RUBY')
         make = lambda do |n|
           Array.new(n) { |i| [i.to_s, i * 1e300, "x" * 100, [i] * 30, { i => i.to_s }, Object.new] }
         end
@@ -75,12 +75,12 @@ class TestSweep < Minitest::Test
         1_000.times { ObjectSpace.define_finalizer(Object.new, proc { finalized += 1 }) }
         work = lambda do
           4.times do
-            make.(10_000)
+            make.(DROPPED)
             GC.start
             check.(kept)
           end
           GC.stress = true
-          some = make.(20)
+          some = make.(STRESSED)
           GC.stress = false
           check.(some)
           GC.compact if GC.respond_to?(:compact)

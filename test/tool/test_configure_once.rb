@@ -42,12 +42,23 @@ class TestConfigureOnce < Minitest::Test
     assert_equal ["--given -C", "found"], configure("stock")
   end
 
-  def test_other_flags_of_the_compiler_find_out_for_themselves
+  def test_flags_for_sanitizers_find_out_for_themselves
     configure("cow")
-    %w[cflags=-fsanitize=address cppflags=-DRUBY_DEBUG optflags=-O1].each_with_index do |flags, i|
-      assert_equal ["--given -x #{flags}"], configure("other#{i}", "-x", flags)
-    end
+    flags = "cflags=-fsanitize=address"
+    assert_equal ["--given -x #{flags}"], configure("asan", "-x", flags)
     assert_equal ["--given -C XCFLAGS=-DX", "found"], configure("stock", "XCFLAGS=-DX")
+  end
+
+  # What depends on flags of the compiler they find out for themselves, and they pass nothing on.
+  def test_other_flags_of_the_compiler_take_what_the_machine_has
+    configure("cow")
+    found = "ac_cv_env_CFLAGS_set=\nac_cv_func_fork=yes\nrb_cv_stack=no\nac_cv_sizeof_int=4\n"
+    File.write("#{@top}/build/configure.cache", found)
+    %w[cppflags=-DRUBY_DEBUG optflags=-O1].each_with_index do |flags, i|
+      assert_equal ["--given -C #{flags} LDFLAGS=-L/x", "ac_cv_func_fork=yes", "ac_cv_sizeof_int=4"],
+                   configure("other#{i}", flags, "LDFLAGS=-L/x")
+    end
+    assert_equal found, File.read("#{@top}/build/configure.cache")
   end
 
   def test_a_prefix_of_its_own_is_the_only_one

@@ -45,14 +45,14 @@ class TestStartFromCow < Minitest::Test
   def object(path, text) = write("build/cow/obj/#{path}", text)
   def source(path, time = Time.now) = write("build/other/src/#{path}", "", time)
 
-  # Gives the files that the other build has then, with their text.
-  def start(arguments = "--prefix=/other")
+  # Gives the files that the other build has then, with their text. +changes+: arguments of start_from_cow.
+  def start(arguments = "--prefix=/other", *changes)
     write("build/other/obj/Makefile",
           "YJIT_LIBS=yjit/libyjit.a\nrbconfig.rb:\n\tcp ../rbconfig rbconfig.rb\n")
     write("build/other/rbconfig", RBCONFIG.gsub(/^/, "  "))
     write("build/other/obj/.cow-configured", "#{arguments}\n")
-    script = 'set -eu; top=$1; . tool/lib.sh; cd build/other/obj; start_from_cow "$top/log" other'
-    output, status = Open3.capture2e("sh", "-c", script, "sh", @top, chdir: @top)
+    script = 'set -eu; top=$1; . tool/lib.sh; shift; cd build/other/obj; start_from_cow "$top/log" other "$@"'
+    output, status = Open3.capture2e("sh", "-c", script, "sh", @top, *changes, chdir: @top)
     assert_predicate status, :success?, output
     Dir.chdir("#{@top}/build/other/obj") do
       Dir["{ext,yjit,.bundle}/**/*"].select { |file| File.file?(file) }.sort.to_h do |file|
@@ -71,6 +71,13 @@ class TestStartFromCow < Minitest::Test
     ["cflags=-fsanitize=address", "-x LDFLAGS=-L/lib"].each do |arguments|
       assert_equal ["yjit/libyjit.a"], start(arguments).keys
     end
+  end
+
+  def test_who_says_what_flags_of_the_linker_change
+    assert_equal ["yjit/libyjit.a"], start("cflags=-O0 LDFLAGS=-L/lib", "s|-la|-lb|").keys
+    files = start("-x LDFLAGS=-L/lib", "s|^cppflags = .*|& -DY|\ns|-la|-lb|")
+    makefile = "prefix = $(DESTDIR)/other\noptflags = -O1\ncppflags = -DX=1 -DY\nLIBS = -lb\n"
+    assert_equal makefile, files["ext/a/Makefile"]
   end
 
   def test_a_source_that_has_changed_since
