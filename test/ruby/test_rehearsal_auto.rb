@@ -629,6 +629,10 @@ class TestRehearsalAuto < Minitest::Test
     content.add(many, Array.new(2_000) { |i| "/bad/#{i}" })
     assert_equal 2 * Notable::PATHS + 1, content.to_s.lines.size
     assert_equal content.to_s, Content.parse(content.to_s) { true }.to_s
+    often = Array.new(2_000) { |i| ["/#{"a" * (1 + i % 100)}/#{i}", [2, 0]] }
+    content = parse
+    content.add(often + many, [])
+    assert_equal 100, (often.map(&:first) & content.requests(1)).size, "the first of each kind"
     content = parse("+ 30.00 http /a", "+ 10.00 http /b")
     assert_equal %w[/a /b /a], content.requests(4), "none more often than its equal part"
   end

@@ -12,7 +12,7 @@ module CowRuby
       # Bytes of the longest target.
       LONGEST = 200
       # Paths in all, and of one pattern: /posts/1 and /posts/some-title are of the pattern /posts/*.
-      PATHS = 500
+      PATHS = 1_000
       PER_PATTERN = 25
 
       # A path with one of these words does something, or has a key or a person in the next part.
@@ -68,10 +68,13 @@ module CowRuby
         "#{path[0..path.rindex("/")].gsub(%r{[^/]*\d[^/]*}, "*")}*"
       end
 
-      # Of pairs, of which the first is a target, in the order given: so many as are allowed.
+      # Of pairs, of which the first is a target, in the order given: so many as are allowed. Where not all are,
+      # each pattern has its first before any has a second: what a rehearsal gains is code, not pages.
       def bounded(pairs)
         patterns = Hash.new(0)
-        pairs.lazy.select { |target, _| (patterns[pattern(target)] += 1) <= PER_PATTERN }.first(PATHS)
+        ranked = pairs.each_with_index.map { |pair, i| [patterns[pattern(pair.first)] += 1, i, pair] }
+        ranked.select! { |rank,| rank <= PER_PATTERN }
+        ranked.min_by(PATHS) { |rank, i,| [rank, i] }.sort_by { |_, i,| i }.map(&:last)
       end
 
       # Counts targets: [how often it was asked for, how often of these encrypted].
