@@ -103,10 +103,16 @@ pub fn add_set_to<K>(set: &HashSet<K>, sum: &mut Sum) {
 }
 
 /// A hash table to which entries are added.
-#[derive(Default)]
 pub struct YoungMap<K, V> {
     inherited: HashMap<K, V>,
     own: HashMap<K, V>,
+}
+
+/// Not derived: that would ask for a default of K and V, which pointers have since Rust 1.88 only.
+impl<K, V> Default for YoungMap<K, V> {
+    fn default() -> Self {
+        YoungMap { inherited: HashMap::new(), own: HashMap::new() }
+    }
 }
 
 impl<K: Eq + Hash, V: PartialEq> YoungMap<K, V> {
