@@ -70,22 +70,12 @@
 # define COW_GROWTH_LEAST_WASTE (1.0 / 4)
 #endif
 
-/* A room is at most this many times the memory that is kept. */
+/* A room is at most this many times the memory that is kept, and at least so many bytes. */
 #ifndef COW_GROWTH_MOST
 # define COW_GROWTH_MOST (2.0 / 3)
 #endif
-/* The rooms are at least so many bytes. A program that keeps 1 or 2 MB is to have all that it may have, or
- * nearly, at once: its collections are so short that noise would decide. */
 #ifndef COW_GROWTH_LEAST_ROOM
-# define COW_GROWTH_LEAST_ROOM (1280.0 * 1024)
-#endif
-#ifndef COW_GROWTH_LEAST_FULL_ROOM
-# define COW_GROWTH_LEAST_FULL_ROOM (512.0 * 1024)
-#endif
-
-/* What was measured over fewer bytes allocated says nothing by itself. */
-#ifndef COW_GROWTH_LEAST_SAMPLE
-# define COW_GROWTH_LEAST_SAMPLE (256.0 * 1024)
+# define COW_GROWTH_LEAST_ROOM (512.0 * 1024)
 #endif
 
 /* Part of a room of which a heap has at least so much free after a collection; else it grows or asks for a
@@ -124,8 +114,7 @@ struct cow_growth_sample {
 
 /*
  * All 0 at first. Invariants (cow_growth_consistent): no number that it names is negative or not finite, and
- *     room <= COW_GROWTH_MOST * memory, or COW_GROWTH_LEAST_ROOM
- *     full_room <= COW_GROWTH_MOST * memory, or COW_GROWTH_LEAST_FULL_ROOM
+ *     room, full_room <= COW_GROWTH_MOST * memory, or COW_GROWTH_LEAST_ROOM
  */
 struct cow_growth {
     struct cow_growth_sample last; /* when the last collection began */
@@ -209,7 +198,7 @@ cow_growth_keep(const struct cow_growth *growth, double bytes)
 {
     double sum = cow_growth_in_heaps(growth) + growth->malloced;
 
-    if (bytes < COW_GROWTH_LEAST_SAMPLE) return 1;
+    if (bytes < COW_GROWTH_LEAST_ROOM / 2) return 1;
     return sum / 2 > bytes ? bytes / sum : 0.5;
 }
 
@@ -254,9 +243,9 @@ cow_growth_full_cost(const struct cow_growth *growth)
     return price * growth->objects + cow_growth_sweep_cost(growth);
 }
 
-/* Gives the room of the rule above, +least+ bytes at least. +share+ is greater than 0. */
+/* Gives the room of the rule above. +share+ is greater than 0. */
 static inline double
-cow_growth_room(double rate, double cost, double waste, double memory, double share, double least)
+cow_growth_room(double rate, double cost, double waste, double memory, double share)
 {
     COW_ASSERT(share > 0 && memory >= 0 && waste <= 1);
     if (waste < COW_GROWTH_LEAST_WASTE) waste = COW_GROWTH_LEAST_WASTE;
@@ -264,7 +253,7 @@ cow_growth_room(double rate, double cost, double waste, double memory, double sh
     double most = memory * COW_GROWTH_MOST;
 
     if (!(room < most)) room = most;
-    return room > least ? room : least;
+    return room > COW_GROWTH_LEAST_ROOM ? room : COW_GROWTH_LEAST_ROOM;
 }
 
 /* Called when a collection begins, a full one or a minor one: takes into account what was measured since
@@ -344,10 +333,10 @@ cow_growth_marked(struct cow_growth *growth, size_t objects, size_t slots, doubl
     double waste = cow_growth_waste(growth), last_waste = cow_growth_part(growth->last_allocated, survived);
     if (waste < last_waste) waste = last_waste;
     growth->room = cow_growth_room(cow_growth_rate(growth), cow_growth_minor_cost(growth), waste,
-                                   growth->memory, share, COW_GROWTH_LEAST_ROOM);
+                                   growth->memory, share);
     double full_rate = growth->full_program_ns >= 1 ? growth->full_survived / growth->full_program_ns : 0;
     growth->full_room = cow_growth_room(full_rate, cow_growth_full_cost(growth), growth->old_waste,
-                                        growth->memory, share, COW_GROWTH_LEAST_FULL_ROOM);
+                                        growth->memory, share);
 }
 
 /* Gives what of the room is heap +i+'s: its part of what has been allocated lately. */
@@ -429,15 +418,14 @@ cow_growth_consistent(const struct cow_growth *growth, FILE *out)
                 fields[i].value);
         return false;
     }
-    const double most = growth->memory * COW_GROWTH_MOST;
-    const struct { const char *name; double value, least; } rooms[] = {
-        { "room", growth->room, COW_GROWTH_LEAST_ROOM },
-        { "full_room", growth->full_room, COW_GROWTH_LEAST_FULL_ROOM },
-    };
-    for (size_t i = 0; i < sizeof(rooms) / sizeof(rooms[0]); i++) {
-        double limit = most > rooms[i].least ? most : rooms[i].least;
-        if (rooms[i].value >= 0 && rooms[i].value <= limit) continue;
-        fprintf(out, "cow_growth.%s: expected 0 to %g, found %g\n", rooms[i].name, limit, rooms[i].value);
+    double most = growth->memory * COW_GROWTH_MOST;
+    if (most < COW_GROWTH_LEAST_ROOM) most = COW_GROWTH_LEAST_ROOM;
+    if (!(growth->room >= 0 && growth->room <= most)) {
+        fprintf(out, "cow_growth.room: expected 0 to %g, found %g\n", most, growth->room);
+        return false;
+    }
+    if (!(growth->full_room >= 0 && growth->full_room <= most)) {
+        fprintf(out, "cow_growth.full_room: expected 0 to %g, found %g\n", most, growth->full_room);
         return false;
     }
     return true;
