@@ -190,6 +190,19 @@ class TestUpstreamCrashes < Minitest::Test
     RUBY
   end
 
+  # Places are those of the copy: an embedded string is copied whole.
+  def test_unpack_that_moves_with_a_block
+    run_tried(<<~'RUBY')
+      ["abcdefgh", "abcdefgh" * 200].each do |string|
+        %w[a2@0a3 a4X2a1 @3a2X4a2 a2@*a1 a3x2a1@1a2].each do |format|
+          found = []
+          string.unpack(format) { |part| found << part; Array.new(20) { |i| "x" * i } }
+          same string.unpack(format), found
+        end
+      end
+    RUBY
+  end
+
   # Bug #22315
   def test_unpack_of_a_string_that_the_block_empties
     needs_malloc_checks
