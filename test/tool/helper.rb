@@ -26,7 +26,8 @@ module ToolTest
   end
 
   def teardown
-    FileUtils.chmod_R("u+w", @dir)
+    # FileUtils stops at a link to nothing, as Debian has one among the programs that a test links.
+    system("chmod", "-R", "u+w", @dir)
     FileUtils.rm_rf(@dir)
   end
 
