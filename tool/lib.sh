@@ -99,8 +99,8 @@ without_tests='--with-out-ext=+,-test-/*'
 # configure_once LOG LABEL [ARGUMENTS]: CRuby's configure with build/config.args and
 # ARGUMENTS, unless that was done since they were written. What the first one found out of
 # the machine and its compiler the others take from build/configure.cache: two minutes each.
-# A configure with flags of its own for the compiler takes what does not hang on them (functions, headers,
-# types), and gives nothing; one with cflags, as for sanitizers, keeps to itself.
+# A configure with flags of its own for the compiler takes only what does not depend on them (functions,
+# headers, types), and gives nothing; one with cflags, as for sanitizers, takes nothing either.
 # What was built with other ARGUMENTS goes: make would keep its objects. So nobody measures what
 # COW_BUILD=lean has left.
 configure_once() {
@@ -156,7 +156,10 @@ start_from_cow() {
         cp -p "$cow/$rust" "$rust"
     fi
 
-    case ${3:+known}" $(cat .cow-configured)" in *" cflags="*|" "*" LDFLAGS="*) return 0 ;; esac
+    case " $(cat .cow-configured)" in
+      *" cflags="*) return 0 ;;
+      *" LDFLAGS="*) [ -n "${3:-}" ] || return 0 ;;
+    esac
     [ ! /var/lib/dpkg/status -nt "$cow/exts.mk" ] || return 0
     # Makefiles older than this would be written anew.
     "$top/tool/progress" --append "$1" "$2: make rbconfig.rb" -- \

@@ -131,11 +131,9 @@ class TestGrowth < Minitest::Test
     assert_operator cost.to_i, :>, 10, "microseconds that a minor collection takes"
   end
 
-  # Strings that die at once ask for collections, but not for full ones. (Without the model CRuby's own rule
-  # decides: pristine makes 6 full ones here, of 23.)
-  # A program that keeps 1 MB has up to as much for garbage, in steps that hang on what collections take. So
-  # CRuby's own test, which allows it an eighth between two looks, passes or fails by chance
-  # (TestGc#test_expand_heap in test/expected/failures).
+  # The model gives a program that keeps 1 MB up to as much for garbage, in steps that depend on how long
+  # collections take. So CRuby's own test, which allows an eighth between two looks, passes or fails by chance
+  # (TestGc#test_expand_heap in test/expected/failures-cow).
   def test_garbage_alone_lets_a_small_heap_grow_by_its_room
     out = run_ruby(<<~'RUBY')
       GC.start
@@ -147,6 +145,8 @@ class TestGrowth < Minitest::Test
     assert_operator (after - before) * 16, :<=, 2_048, "KB; there were #{before} pages"
   end
 
+  # Strings that die at once ask for collections, but not for full ones. (Without the model CRuby's own rule
+  # decides: pristine makes 6 full ones here, of 23.)
   def test_garbage_of_malloc_asks_for_no_full_collections
     script = <<~'RUBY'
       kept = Array.new(ARGV[0].to_i) { |i| "kept #{i}" * 20 }

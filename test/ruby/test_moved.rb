@@ -185,7 +185,7 @@ class TestMoved < Minitest::Test
     assert_match(/^moved [1-9]/, out, "no object has moved")
   end
 
-  # With assertions this takes minutes, so a third of them is asked, at random by the seed.
+  # With assertions all witnesses take minutes, so a third of them is asked, at random by the seed.
   def test_references_follow_under_auto_compaction_and_stress
     run_ruby(WITNESSES + <<~'RUBY', ASSERTIONS ? 3 : 1, rand(3), timeout: 900)
       part, turn = ARGV.map(&:to_i)

@@ -10,7 +10,7 @@ class TestYJITCrate < Minitest::Test
   def test_crate
     source = File.join(TOP, "build/tree/yjit/src/lib.rs")
     skip "no build/tree: make tree" unless File.exist?(source)
-    compilers = compilers()
+    compilers = rust_compilers
     skip "no rustc" if compilers.empty?
     Dir.mktmpdir do |directory|
       compilers.each do |compiler|
@@ -26,7 +26,7 @@ class TestYJITCrate < Minitest::Test
   end
 
   # That of the PATH, and that of the system, which may be years older; CRuby wants 1.58 at least.
-  def compilers
+  def rust_compilers
     found = %w[rustc /usr/bin/rustc].to_h do |compiler|
       version, status = Open3.capture2e(compiler, "--version")
       [version, (compiler if status.success?)]
