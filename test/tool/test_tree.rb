@@ -137,6 +137,18 @@ class TestTree < Minitest::Test
     assert_empty git("diff", "--cached", "--name-only", "--diff-filter=AM"), "the user's index is not touched"
   end
 
+  def test_sync_from_a_tree_that_was_made_anew
+    two_patches
+    change("gc.c", "line 7;", "line seven;")
+    sync
+    before = File.mtime("#{src}/version.h")
+    FileUtils.rm_rf(tree)
+    import
+    sync
+    assert_match(/line 7;/, File.read("#{src}/gc.c"))
+    assert_equal before, File.mtime("#{src}/version.h")
+  end
+
   # Libraries, programs and man pages of ours, for CRuby's make install.
   def test_sync_brings_what_is_installed
     two_patches
