@@ -25,13 +25,14 @@
  *     environment.c                   get_envparam_size; prepare_heap.c
  *
  * gc.c includes update_reference.c, late_names.c, vm_hooks.c and census.c; symbol.c includes symbol_names.c;
- * version.c includes revision.h; vm.c includes young_tables.c, kept_caches.c and iseq_jit.h, iseq.c
- * and thread_sync.c vm_words_streams.h, re.c regexp_uses.h, hash.c hash_iterations.h.
+ * version.c includes revision.h; vm.c includes young_tables.c, kept_caches.c, foreign.c and iseq_jit.h,
+ * vm_method.c foreign_invokers.c; iseq.c and thread_sync.c include vm_words_streams.h, re.c regexp_uses.h,
+ * hash.c hash_iterations.h, string.c substrings.c.
  *
  * The other headers need nothing of the interpreter, and test/c has unit tests of them: assertion,
  * vocabulary, os, setting_values, nursery_policy, growth_policy, pressure_policy, pressure_files,
- * pressure_tree, fork_report, seal_policy, sweep_modes, mark_stack, arena, alignoff, page_map, malloc_pages,
- * locate_bits, slot_map, poison, vm_words.
+ * pressure_tree, fork_report, seal_policy, substring_policy, sweep_modes, mark_stack, arena, alignoff,
+ * page_map, malloc_pages, locate_bits, slot_map, poison, vm_words.
  *
  * COW_HEAP is defined from here on. Upstream's functions that this directory replaces stand in default.c
  * between #ifndef COW_HEAP and #endif, so that a patch need not remove them.

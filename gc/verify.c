@@ -5,7 +5,7 @@
  * structure, the field, what was expected and what was found.
  *
  * Entry points: cow_verify_slot_map, cow_verify_leaf, cow_verify_seal, cow_verify_nursery,
- * cow_verify_growth, cow_verify_pressure.
+ * cow_verify_growth, cow_verify_pressure, cow_verify_substring, cow_verify_substrings.
  *
  * Who writes this memory after a fork: nobody.
  */
@@ -32,6 +32,21 @@ cow_verify_leaf(rb_objspace_t *objspace, VALUE obj, struct verify_internal_consi
                 rb_obj_info(obj), cow_bits_are_old(&bits) ? "old" : "young", children);
         data->err_count++;
     }
+}
+
+/* Checks a string that shares its middle (substrings.c). */
+static void
+cow_verify_substring(VALUE obj, struct verify_internal_consistency_struct *data)
+{
+    if (!rb_substring_consistent(obj, stderr)) data->err_count++;
+}
+
+/* Checks the list of them. */
+static void
+cow_verify_substrings(void)
+{
+    if (!rb_unterminated_consistent(stderr))
+        rb_bug("cow_substrings: expected the invariants of substrings.c, found the above");
 }
 
 /* Checks that only slots are allocated, and that no other bitmap has a bit of a free slot. */

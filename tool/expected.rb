@@ -63,6 +63,7 @@ def sometimes?(reason) = reason.start_with?("sometimes: ")
 # expected of that is expected there.
 def expected_reasons(stage, kind)
   failures = expected_failures(kind)
+  stage = "all" if stage.start_with?("poison")
   reasons = failures.fetch(stage, {})
   return reasons unless stage == "yjit"
 

@@ -39,8 +39,9 @@ kind_options() {
         echo "--without-jemalloc --disable-yjit optflags=-O1" \
              "cflags='-fsanitize=address -fno-omit-frame-pointer -DUSE_MN_THREADS=0'" ;;
       *) # a way to find mark bits
-        size=$(grep -o -e '-DHEAP_PAGE_ALIGN_LOG=[0-9]*' "$top/build/config.args" || true)
-        echo "XCFLAGS='$size -DCOW_LOCATE_BY=COW_LOCATE_$(echo "$1" | tr '[:lower:]' '[:upper:]')'" ;;
+        others=$(grep -o -e '-DHEAP_PAGE_ALIGN_LOG=[0-9]*' -e '-DCOW_SHARED_MIDDLE=0' \
+                      "$top/build/config.args" | paste -s -d ' ' -)
+        echo "XCFLAGS='$others -DCOW_LOCATE_BY=COW_LOCATE_$(echo "$1" | tr '[:lower:]' '[:upper:]')'" ;;
     esac
 }
 

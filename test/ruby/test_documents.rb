@@ -51,7 +51,7 @@ class TestDocuments < Minitest::Test
   VARIABLES = begin
     added = PATCHES.map { |patch| patch.lines.grep(/\A\+/).join }
     library = Dir[File.join(ROOT, "lib/**/*.rb")].map { |path| File.read(path) }
-    [MODULES, *added].join.scan(/\bRUBY_(?:GC|YJIT)_[A-Z_]*[A-Z]\b/) |
+    [MODULES, *added].join.scan(/\bRUBY_(?:GC|STRING|YJIT)_[A-Z_]*[A-Z]\b/) |
       library.join.scan(/ENV\["(\w+)"\]/).flatten
   end.sort.freeze
 

@@ -144,7 +144,10 @@ class TestCheckGems < Minitest::Test
     assert status.success?, out + err
     assert_match(/^cowtest 1\.0 source: +2 passed, 0 failed, 1 skipped/, out)
     assert_match(/^cowtest 1\.0 built for pristine: +1 passed/, out)
-    assert_equal "3 passed, 0 failed, 2 skipped\n", out.lines.last
+    assert_match(/^cowtest 1\.0 source, poisoned: +1 passed/, out)
+    assert_match(/^cowtest 1\.0 for-pristine, poisoned: +1 passed/, out)
+    assert_match(/^cowtest 1\.0 built here, on pristine: +1 passed/, out)
+    assert_equal "6 passed, 0 failed, 5 skipped\n", out.lines.last
     results = JSON.parse(File.read("#{@dir}/out/results.json"))
     assert_equal({ "stock" => "passed", "cow" => "passed" },
                  results["gems"]["cowtest 1.0 source"]["tests"]["TestGem#test_value"])
@@ -162,7 +165,8 @@ class TestCheckGems < Minitest::Test
     assert_equal 1, status.exitstatus
     assert_match(/FAILED: TestGem#test_a: failed on ours, passes on pristine/, out)
     assert_match(/skipped: TestGem#test_b: failed on pristine, failed on ours/, out)
-    assert_equal "1 passed, 2 failed, 2 skipped\n", out.lines.last
+    # Poisoned as well, and built here it passes on pristine.
+    assert_equal "2 passed, 4 failed, 5 skipped\n", out.lines.last
   end
 
   def test_a_gem_that_cannot_be_had_is_skipped_with_the_reason

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * foreign_invoker_list: what call_cfunc_invoker_func chooses from, as COW_INVOKER(name); for
+ * foreign_invokers.c.
+ *
+ * Who writes this memory after a fork: nobody; there is none.
+ */
+COW_INVOKER(call_cfunc_m2)
+COW_INVOKER(call_cfunc_m1)
+COW_INVOKER(call_cfunc_0)
+COW_INVOKER(call_cfunc_1)
+COW_INVOKER(call_cfunc_2)
+COW_INVOKER(call_cfunc_3)
+COW_INVOKER(call_cfunc_4)
+COW_INVOKER(call_cfunc_5)
+COW_INVOKER(call_cfunc_6)
+COW_INVOKER(call_cfunc_7)
+COW_INVOKER(call_cfunc_8)
+COW_INVOKER(call_cfunc_9)
+COW_INVOKER(call_cfunc_10)
+COW_INVOKER(call_cfunc_11)
+COW_INVOKER(call_cfunc_12)
+COW_INVOKER(call_cfunc_13)
+COW_INVOKER(call_cfunc_14)
+COW_INVOKER(call_cfunc_15)
+COW_INVOKER(ractor_safe_call_cfunc_m2)
+COW_INVOKER(ractor_safe_call_cfunc_m1)
+COW_INVOKER(ractor_safe_call_cfunc_0)
+COW_INVOKER(ractor_safe_call_cfunc_1)
+COW_INVOKER(ractor_safe_call_cfunc_2)
+COW_INVOKER(ractor_safe_call_cfunc_3)
+COW_INVOKER(ractor_safe_call_cfunc_4)
+COW_INVOKER(ractor_safe_call_cfunc_5)
+COW_INVOKER(ractor_safe_call_cfunc_6)
+COW_INVOKER(ractor_safe_call_cfunc_7)
+COW_INVOKER(ractor_safe_call_cfunc_8)
+COW_INVOKER(ractor_safe_call_cfunc_9)
+COW_INVOKER(ractor_safe_call_cfunc_10)
+COW_INVOKER(ractor_safe_call_cfunc_11)
+COW_INVOKER(ractor_safe_call_cfunc_12)
+COW_INVOKER(ractor_safe_call_cfunc_13)
+COW_INVOKER(ractor_safe_call_cfunc_14)
+COW_INVOKER(ractor_safe_call_cfunc_15)
