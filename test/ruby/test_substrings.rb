@@ -9,7 +9,7 @@ class TestSubstrings < Minitest::Test
   include CowTest
 
   # The bytes of a string of the test; shared?(string): does it share them with another?
-  TOOLS = <<~'RUBY'
+  TOOLS = IN_CHILD + <<~'RUBY'
     require "objspace"
     BYTES = ("aaa".."zzz").to_a.join
 
@@ -19,17 +19,6 @@ class TestSubstrings < Minitest::Test
 
     def same(expected, found)
       raise "expected #{expected.inspect}, found #{found.inspect}" unless expected == found
-    end
-
-    def in_child
-      pid = fork do
-        yield
-        exit!(true)
-      rescue Exception => e
-        warn(e.full_message)
-        exit!(false)
-      end
-      raise "the child failed" unless Process.wait2(pid).last.success?
     end
   RUBY
 
@@ -400,7 +389,6 @@ class TestSubstrings < Minitest::Test
           parts = Array.new(200) { |i| big[i * 100_000, 100_000] }
           puts private_dirty - before, parts.sum(&:size)
           objects.size
-          $stdout.flush
         end
       end
     RUBY
