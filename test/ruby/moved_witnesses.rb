@@ -6,6 +6,7 @@
 # answers must be the same.
 Warning[:experimental] = false
 require "coverage"
+require "monitor"
 require "objspace"
 require "stringio"
 require "strscan"

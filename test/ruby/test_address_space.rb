@@ -166,7 +166,7 @@ class TestAddressSpace < Minitest::Test
     skip "AddressSanitizer uses most addresses" if ASAN
 
     script = "require 'objspace'; puts ObjectSpace.dump(Object.new)[/0x(\\h+)/, 1]"
-    places = Array.new(40) { Integer(run_ruby(script, options: ["--disable-gems"]), 16) >> 27 }
+    places = Array.new(40) { Integer(run_ruby(script), 16) >> 27 }
     assert_operator places.uniq.size, :>, 38, "different addresses of arenas, in 40 processes"
     differing = (0..19).select { |bit| (1...40).cover?(places.sum { |place| place[bit] }) }
     assert_equal (0..19).to_a, differing, "bits that differ between processes"

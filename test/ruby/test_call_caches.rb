@@ -399,7 +399,7 @@ class TestCallCaches < Minitest::Test
 
   def test_changes_under_stress
     script = WAYS[:none] + CHANGES.sub('(ARGV[0]', 'GC.stress = true; (ARGV[0]')
-    assert_equal "done\n", run_ruby(script, "0", options: ["--disable=gems"], timeout: 600)
+    assert_equal "done\n", run_ruby(script, "0", timeout: 600)
   end
 
   # The torture is a random run: a seed chooses definitions, calls and collections, and the calls must give

@@ -295,7 +295,7 @@ class TestGrowth < Minitest::Test
       puts counts.call
       in_child do
         before = counts.call
-        own = Array.new(30_000) { |i| i.to_s }
+        own = Array.new(60_000) { |i| i.to_s }
         puts counts.call.zip(before).map { |now, then_| now - then_ }
         own.size
       end

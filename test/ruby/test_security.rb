@@ -71,7 +71,7 @@ class TestSecurity < Minitest::Test
   def test_cve_2025_61594_uri_password
     { "uri" => "URI", "bundler/vendor/uri/lib/uri" => "Bundler::URI",
       "rubygems/vendor/uri/lib/uri" => "Gem::URI" }.each do |file, name|
-      run_ruby(<<~RUBY)
+      run_ruby(<<~RUBY, options: %w[--enable-gems])
         module Bundler; end
         require #{file.inspect}
         uri = #{name}
@@ -108,7 +108,7 @@ class TestSecurity < Minitest::Test
   RUBY
 
   def test_cve_2026_80212_resolv_classes
-    run_ruby(RESOLV + <<~'RUBY')
+    run_ruby(RESOLV + <<~'RUBY', options: %w[--enable-gems])
       BOTH.each do |dns|
         places = [dns::Resource, dns::Resource::Generic, dns::SvcParam::Generic]
         count = -> { places.sum { |place| place.constants.size } }
@@ -129,7 +129,7 @@ class TestSecurity < Minitest::Test
   end
 
   def test_cve_2026_80213_resolv_labels
-    run_ruby(RESOLV + <<~'RUBY')
+    run_ruby(RESOLV + <<~'RUBY', options: %w[--enable-gems])
       BOTH.each do |dns|
         encoder = dns::Message::MessageEncoder
         encode = ->(name) { encoder.new { |message| message.put_name(dns::Name.create(name)) }.to_s }
@@ -146,7 +146,7 @@ class TestSecurity < Minitest::Test
 
   # Each of five names is a label and a pointer to the name before: the last one has 5 * 64 octets.
   def test_cve_2025_24294_resolv_compressed_name
-    run_ruby(RESOLV + <<~'RUBY')
+    run_ruby(RESOLV + <<~'RUBY', options: %w[--enable-gems])
       packet = header(5)
       name = nil
       5.times do

@@ -103,8 +103,11 @@ class TestSlotMap < Minitest::Test
       floats = Array.new(40_000) { float = float.next_float } # side by side, as nothing else is made
       addresses = floats.map { |float| ObjectSpace.dump(float)[/0x(\h+)/, 1].to_i(16) }.sort
       size = GC::INTERNAL_CONSTANTS[:BASE_SLOT_SIZE]
-      runs = addresses.slice_when { |a, b| b - a != size }.select { |run| run.size > 300 }
-      page = runs[runs.size / 2][100] & -4096
+      runs = addresses.slice_when { |a, b| b - a != size }.select { |run| run.size > 400 }
+      page = runs[runs.size / 2][110] & -4096
+      # At the beginning of a heap page it is the address of a slot as well, which the call below leaves on
+      # the machine stack.
+      page += 4096 if page % GC::INTERNAL_CONSTANTS[:HEAP_PAGE_SIZE] == 0
       types = [Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T, Fiddle::TYPE_INT]
       protect = Fiddle::Function.new(Fiddle.dlopen(nil)["mprotect"], types, Fiddle::TYPE_INT)
       addresses = runs = nil

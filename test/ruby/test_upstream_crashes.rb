@@ -331,8 +331,8 @@ class TestUpstreamCrashes < Minitest::Test
       fibers = Array.new(40_000) { Fiber.new { 1 }.tap(&:transfer) }
       same true, fibers.none?(&:alive?)
     RUBY
-    run_tried(<<~'RUBY')
-      200.times do
+    run_tried(<<~RUBY)
+      #{ASSERTIONS ? 50 : 200}.times do
         parent = Fiber.new do
           child = Fiber.new { parent.transfer; :ended }
           child.transfer
@@ -454,6 +454,19 @@ class TestUpstreamCrashes < Minitest::Test
       string.encode!("EUC-JP", fallback: ->(_) { string.clear; "?" })
       same "?" * 100_000, string.encode("UTF-8")
     RUBY
+  end
+
+  # A native thread may still be in its Ractor when the main one is the last.
+  def test_ractors_that_are_left_at_exit
+    10.times do
+      run_tried(<<~'RUBY')
+        echo = Ractor.new { loop { Ractor.yield(Ractor.receive) } }
+        20.times { |i| echo.send(i); same i, echo.take }
+        fork { Ractor.new { 1 }.take }
+        Process.wait
+        same true, $?.success?
+      RUBY
+    end
   end
 
   # Bugs #20255, #20267 and #20271

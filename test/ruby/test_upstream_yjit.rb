@@ -8,7 +8,7 @@ require_relative "../helper"
 class TestUpstreamYJIT < Minitest::Test
   include CowTest
 
-  YJIT = %w[--disable-gems -W0 --yjit --yjit-call-threshold=1].freeze
+  YJIT = %w[-W0 --yjit --yjit-call-threshold=1].freeze
 
   def run_yjit(script, *options)
     skip "no YJIT in this build" unless defined?(RubyVM::YJIT)

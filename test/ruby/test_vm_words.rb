@@ -260,6 +260,7 @@ class TestVmWords < Minitest::Test
       3.times { GC.start }
       MUTEXES.map! { Mutex.new }
       GC.start
+      require "monitor"
       monitor = Monitor.new
       raise "monitor" unless monitor.synchronize { monitor.synchronize { :twice } } == :twice
     RUBY

@@ -95,14 +95,14 @@ class TestYJITFork < Minitest::Test
   # Whole numbers and file names are arguments of the script, the rest options of ruby.
   def run_yjit(script, *given, **rest)
     options, arguments = given.partition { |word| word.to_s.start_with?("--") }
-    run_ruby(script, *arguments, options: ["--disable-gems", "--yjit", *options], **rest)
+    run_ruby(script, *arguments, options: ["--yjit", *options], **rest)
   end
 
   # Runs ASSUMING and +script+. The interpreter says what sum should give.
   def run_assuming(script, *options, **rest)
     @want ||= numbers(run_ruby(ASSUMING + "puts sum; CHANGES.each { |change| change.call; puts sum }",
-                               options: %w[--disable-gems --disable-yjit]))
-    run_ruby(ASSUMING + script, *@want, options: ["--disable-gems", "--yjit", *options], timeout: 300,
+                               options: %w[--disable-yjit]))
+    run_ruby(ASSUMING + script, *@want, options: ["--yjit", *options], timeout: 300,
                                         **rest)
   end
 
@@ -219,7 +219,7 @@ class TestYJITFork < Minitest::Test
   # As Rails does in an initializer, and servers in a hook of the worker.
   def test_a_child_that_enables_it_waits
     script = WAITS.sub("in_child do", "in_child do\nRubyVM::YJIT.enable")
-    assert_equal "true", run_ruby(script, options: %w[--disable-gems --disable-yjit]).chomp
+    assert_equal "true", run_ruby(script, options: %w[--disable-yjit]).chomp
   end
 
   # A program that has loaded its application and goes on in the background shares with nobody; its workers
@@ -256,7 +256,7 @@ class TestYJITFork < Minitest::Test
         puts iseqs > before
       end
     RUBY
-    assert_equal "true", run_ruby(script, options: %w[--disable-gems --disable-yjit]).chomp
+    assert_equal "true", run_ruby(script, options: %w[--disable-yjit]).chomp
   end
 
   # Code of suspended fibers keeps its pages, so that a branch may go on in a page that is far away.
@@ -312,17 +312,16 @@ class TestYJITFork < Minitest::Test
   end
 
   def test_at_exit_all_is_freed
-    skip "CRuby asserts at exit (ractor_free) that there never was another Ractor" if ASSERTIONS
-    [[], %w[--yjit --yjit-call-threshold=1]].each do |options|
+    [[], %w[--yjit --yjit-call-threshold=1]].product([[], %w[--enable-gems]]) do |options, gems|
       out = run_ruby("print Ractor.new { 1 }.take", env: { "RUBY_FREE_AT_EXIT" => "1" },
-                                                    options: ["-W0", *options])
+                                                    options: ["-W0", *options, *gems])
       assert_match(/1\z/, out)
     end
   end
 
   def test_a_value_that_is_not_understood
     out, status = run_ruby_status("puts 1", env: { "RUBY_YJIT_FORK_POLICY" => "yes" },
-                                            options: ["--disable-gems", "--yjit"])
+                                            options: ["--yjit"])
     assert status.success?
     assert_match(/RUBY_YJIT_FORK_POLICY is ignored: it must be auto or off\n1\n\z/, out)
   end
@@ -802,7 +801,7 @@ class TestYJITFork < Minitest::Test
   # has changed. (The heap is not verified: RJIT writes into an iseq without a write barrier. Pristine does
   # both.)
   def test_rjit_beside_yjit
-    script = IN_CHILD + "METHODS = #{ASSERTIONS ? 300 : 1_000}\n" + <<~'RUBY'
+    script = IN_CHILD + "METHODS = 300\n" + <<~'RUBY'
       def value(x) = [x, x + 1].sum + x.to_s.size
       def check(want, what)
         200.times { (found = value(3)) == want or raise "#{what}: #{found - want} too many" }
@@ -829,10 +828,10 @@ class TestYJITFork < Minitest::Test
       end
       puts RubyVM::RJIT.enabled?
     RUBY
-    out, status = run_ruby_status("p RubyVM::RJIT.enabled?", options: %w[--disable-gems --rjit])
+    out, status = run_ruby_status("p RubyVM::RJIT.enabled?", options: %w[--rjit])
     skip "no RJIT in this build" unless status.success? && out == "true\n"
     [[], [1]].each do |arguments|
-      out = run_ruby(script, *arguments, options: %w[--disable-gems --rjit --rjit-call-threshold=10],
+      out = run_ruby(script, *arguments, options: %w[--rjit --rjit-call-threshold=10],
                                          timeout: 300)
       assert_equal "true", out.chomp
     end
