@@ -17,7 +17,10 @@ class TestIsolation < Minitest::Test
       include CowTest
 
       def test_this_process = assert_raises(Gem::MissingSpecError) { gem "evil" }
-      def test_a_script = assert_equal("", run_ruby('print Gem.find_files("minitest/evil_plugin.rb").join'))
+      def test_a_script
+        found = run_ruby('print Gem.find_files("minitest/evil_plugin.rb").join', options: %w[--enable-gems])
+        assert_equal "", found
+      end
     end
   RUBY
   PLAIN = <<~'RUBY'
