@@ -162,7 +162,7 @@ class TestMalloc < Minitest::Test
   def test_many_forks
     needs_an_allocator
     %w[jemalloc glibc].each do |name|
-      out = run_ruby(PARENT + RESIDENT + <<~'RUBY', 250, env: preload(name))
+      out = run_ruby(PARENT + RESIDENT + <<~'RUBY', ASSERTIONS ? 250 : 500, env: preload(name))
         in_child { work(50) }
         before = resident
         Integer(ARGV[0]).times { in_child { work(50) } }
@@ -175,7 +175,7 @@ class TestMalloc < Minitest::Test
   # The last of many generations has no more than without us. All of them live, and each fork takes the kernel
   # longer than the one before.
   def test_a_chain_of_forks
-    script = PARENT + RESIDENT + "GENERATIONS = 30\n" + <<~'RUBY'
+    script = PARENT + RESIDENT + "GENERATIONS = #{ASSERTIONS ? 30 : 50}\n" + <<~'RUBY'
       generation = lambda do |left|
         work(1_000)
         left.zero? ? puts(resident) : in_child { generation.call(left - 1) }
