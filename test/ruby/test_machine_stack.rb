@@ -25,7 +25,7 @@ class TestMachineStack < Minitest::Test
     DEEPEST = (10..20_000).bsearch { |depth| !inspected?(depth, 0) } || 20_000
   RUBY
 
-  # What still ends a process there, with CRuby as well: the collector itself may come to the end of the stack.
+  # What ends a process there, with CRuby as well: the collector may itself come to the end of the stack.
   KNOWN = "[BUG] system stack overflow during GC"
 
   # Slots run out there, while the lock of the heap is held. Without the fix of the VM lock such a process
