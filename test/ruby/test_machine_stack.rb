@@ -7,42 +7,108 @@ require_relative "../helper"
 class TestMachineStack < Minitest::Test
   include CowTest
 
-  # Ruby source for scripts. inspected?(depth, more) gives false if the stack ends before an array of +depth+
-  # arrays, inside +more+ hashes, is inspected.
+  # Ruby source for scripts. ends? { } says whether the stack of a fiber ends in the block, and $at_guard then,
+  # whether the page before the guard page was written to, of any stack with SMALL. +more+ hashes around +depth+
+  # arrays move the frames a little.
   DEEP = <<~'RUBY'
+    STACKS = 256 * 1024..272 * 1024
+    def at_guard?
+      areas = File.readlines("/proc/self/maps").map(&:split)
+      File.open("/proc/self/mem", "rb") do |memory|
+        areas.each_cons(2).any? do |(_, guard), (range, access)|
+          from, to = range.split("-").map(&:hex)
+          guard == "---p" && access == "rw-p" && STACKS.cover?(to - from) &&
+            memory.pread(4096, from).match?(/[^\0]/n)
+        end
+      end
+    end
+    def ends?
+      Fiber.new do
+        yield
+        false
+      rescue SystemStackError
+        $at_guard = at_guard?
+        true
+      end.resume
+    end
     def nested(depth, more)
       arrays = depth.times.inject([1]) { |inner, _| [inner] }
       more.times.inject(arrays) { |inner, _| { 1 => inner } }
     end
-    def inspected?(depth, more)
-      object = nested(depth, more)
-      Fiber.new do
-        object.inspect.size > 0
-      rescue SystemStackError
-        false
-      end.resume
-    end
-    DEEPEST = (10..20_000).bsearch { |depth| !inspected?(depth, 0) } || 20_000
+    def dumped(depth, more) = "\x04\b" + "{\x06i\x06" * more + "[\x06" * depth + "i\x06"
   RUBY
 
-  # What ends a process there, with CRuby as well: the collector may itself come to the end of the stack.
-  KNOWN = "[BUG] system stack overflow during GC"
+  # The smallest stack of a fiber, so that each level may collect.
+  SMALL = { "RUBY_FIBER_MACHINE_STACK_SIZE" => "131072" }.freeze
 
-  # Slots run out there, while the lock of the heap is held. Without the fix of the VM lock such a process
-  # hung, and took no signal.
-  def test_slots_that_run_out_at_the_end_of_the_stack
-    out, status = run_ruby_status(DEEP + <<~'RUBY', timeout: 60)
-      GC.disable
-      1_500.times do |i|
-        inspected?(DEEPEST + i % 50, i % 7)
-        (i % 37).times { "x" * 30 }
-      end
-      GC.enable
-      GC.start
-      GC.verify_internal_consistency
-    RUBY
-    assert status.success? || out.include?(KNOWN), out
-  rescue Minitest::Assertion => e
-    raise unless e.message.include?(KNOWN) # which may hang while it reports
+  # What recurses in C: what is made before, and the call.
+  RECURSIONS = {
+    inspect: ["object = nested(5_000, more)", "object.inspect"],
+    equality: ["object, other = nested(5_000, more), nested(5_000, more)", "object == other"],
+    order: ["object, other = nested(5_000, 0), nested(5_000, 0)", "object <=> other"],
+    hash: ["object = nested(5_000, more)", "object.hash"],
+    join: ["object = nested(5_000, 0)", "object.join"],
+    dump: ["object = nested(5_000, more)", "Marshal.dump(object)"],
+    load: ["dump = dumped(5_000, more)", "Marshal.load(dump)"]
+  }.freeze
+
+  # They end before the guard page: where the collector comes to it, the process ends.
+  RECURSIONS.each do |name, (made, call)|
+    define_method(:"test_#{name}_that_collects_at_each_level") do
+      assert_equal "[true, false]\n" * 7, run_ruby(DEEP + <<~RUBY, env: SMALL)
+        7.times do |more|
+          #{made}
+          ended = ends? do
+            GC.stress = true
+            #{call}
+          ensure
+            GC.stress = false
+          end
+          p [ended, $at_guard]
+        end
+        GC.verify_internal_consistency
+      RUBY
+    end
+  end
+
+  # A library whose mmap of an arena comes to the guard page of the stack, each time it is told to.
+  DEEP_MMAP = <<~'C'
+    #define _GNU_SOURCE
+    #include <dlfcn.h>
+    #include <stdlib.h>
+    #include <sys/mman.h>
+    static int deeper(int n) {
+        volatile char room[1024];
+        room[n % 1024] = 1;
+        return deeper(n + 1) + room[0];
+    }
+    void *mmap(void *at, size_t length, int protection, int flags, int file, off_t offset) {
+        void *(*real)(void *, size_t, int, int, int, off_t);
+        *(void **)&real = dlsym(RTLD_NEXT, "mmap");
+        if (length >= 100 << 20 && getenv("DEEP_MMAP")) {
+            unsetenv("DEEP_MMAP");
+            deeper(0);
+        }
+        return real(at, length, protection, flags, file, offset);
+    }
+  C
+
+  # An allocation holds the lock of the heap when the stack ends in it. Without the fix of the VM lock such a
+  # process hung, and took no signal.
+  def test_stack_that_ends_while_an_arena_is_mapped
+    preloading(DEEP_MMAP) do |env|
+      assert_equal "true\ntrue\n", run_ruby(DEEP + <<~'RUBY', env: env, timeout: 30)
+        GC.disable
+        kept = []
+        2.times do
+          ENV["DEEP_MMAP"] = "1"
+          puts ends? { 1_000_000.times { kept << "x" * 600 } }
+          kept << "x" * 600
+        end
+        GC.enable
+        GC.start
+        GC.verify_internal_consistency
+      RUBY
+    end
   end
 end
