@@ -55,8 +55,8 @@ class TestMachineStack < Minitest::Test
   # They end before the guard page: where the collector comes to it, the process ends.
   RECURSIONS.each do |name, (made, call)|
     define_method(:"test_#{name}_that_collects_at_each_level") do
-      assert_equal "[true, false]\n" * 7, run_ruby(DEEP + <<~RUBY, env: SMALL)
-        7.times do |more|
+      assert_equal "[true, false]\n" * 3, run_ruby(DEEP + <<~RUBY, env: SMALL)
+        3.times do |more|
           #{made}
           ended = ends? do
             GC.stress = true
