@@ -22,12 +22,20 @@ class TestSubstrings < Minitest::Test
     end
   RUBY
 
+  # ./configure --disable-shared-middle builds a ruby that shares nothing so.
+  IGNORED = "is ignored: this ruby cannot share the middle of strings"
+  SHARES = !Open3.capture2e({ "RUBY_STRING_SHARE_MIDDLE" => "1" }, RUBY, "--disable-gems", "-e", "")
+                 .first.include?(IGNORED)
+
+  def needs_sharing = SHARES || skip("built with --disable-shared-middle")
+
   def run_shared(script, *args, env: {}, options: [], timeout: 120)
     run_ruby(TOOLS + script, *args, env: { "RUBY_STRING_SHARE_MIDDLE" => nil, **env }, options: options,
                                     timeout: timeout)
   end
 
   def test_which_slices_share
+    needs_sharing
     run_shared(<<~'RUBY')
       frozen = "x".b * 100_000
       frozen.freeze
@@ -93,6 +101,7 @@ class TestSubstrings < Minitest::Test
 
   # C code that writes to a string without asking: what was sliced of it before stays as it was.
   def test_bytes_that_others_write
+    needs_sharing
     run_shared(<<~'RUBY')
       require "fiddle"
       require "zlib"
@@ -279,6 +288,7 @@ class TestSubstrings < Minitest::Test
 
   # More strings than the list is looked through for.
   def test_many_strings
+    needs_sharing
     run_shared(<<~'RUBY')
       require "zlib"
       texts = Array.new(5_000) { |i| i.to_s.ljust(2_500, "x") }
@@ -358,6 +368,7 @@ class TestSubstrings < Minitest::Test
   end
 
   def test_ractors_get_strings_of_their_own
+    needs_sharing
     run_shared(<<~'RUBY', options: %w[-W0])
       same(true, shared?(mine = slice))
       taken = Ractor.new(slice) { |s| [s, s.size] }.take
@@ -368,6 +379,7 @@ class TestSubstrings < Minitest::Test
   end
 
   def test_settings
+    needs_sharing
     script = TOOLS + "p shared?(slice)"
     { nil => "true\n", "" => "true\n", "1" => "true\n", "0" => "false\n" }.each do |value, wanted|
       assert_equal wanted, run_ruby(script, env: { "RUBY_STRING_SHARE_MIDDLE" => value }), value.inspect
@@ -376,8 +388,19 @@ class TestSubstrings < Minitest::Test
     assert_match(/RUBY_STRING_SHARE_MIDDLE=yes is ignored: it must be 0, 1 or poison\ntrue\n\z/, out)
   end
 
+  def test_a_ruby_that_was_built_without
+    skip "this ruby shares" if SHARES
+    { nil => "", "0" => "", "1" => IGNORED, "poison" => IGNORED }.each do |value, wanted|
+      out, = run_ruby_status(TOOLS + "p shared?(slice)", env: { "RUBY_STRING_SHARE_MIDDLE" => value })
+      assert_equal "false", out.lines.last.chomp
+      assert_equal 1 + [wanted].grep(/./).size, out.lines.size, out
+      assert_includes out, wanted
+    end
+  end
+
   # Inherited strings stay the parent's, however many slices of them a child takes.
   def test_a_child_that_slices_inherited_strings
+    needs_sharing
     out = run_shared(PRIVATE_DIRTY + <<~'RUBY')
       strings = Array.new(2) { ("0123456789abcdef" * 64 + "\n") * 20_000 }
       strings.last.freeze
@@ -560,17 +583,20 @@ class TestSubstrings < Minitest::Test
   OBJECTS = File.expand_path("..", File.dirname(RUBY))
 
   # Yields the directory of the library; +text+ is added to its source.
-  def with_foreign(text = "")
+  def with_foreign(text = "", &block) = with_extension("cc", "foreign.c", FOREIGN + text, "-w", &block)
+
+  # Compiles an extension with the headers of this build and yields its directory.
+  def with_extension(compiler, name, text, *flags)
     config = Dir["#{OBJECTS}/.ext/include/*/ruby/config.h"].first
     skip "no headers beside this ruby" unless config && File.directory?(SOURCES)
 
     Dir.mktmpdir do |directory|
-      source = File.join(directory, "foreign.c")
-      File.write(source, FOREIGN + text)
+      source = File.join(directory, name)
+      File.write(source, text)
       includes = ["#{SOURCES}/include", File.expand_path("../..", config).sub(%r{/ruby\z}, ""),
                   File.dirname(File.dirname(config))].flat_map { |path| ["-I", path] }
-      out, status = Open3.capture2e("cc", "-shared", "-fPIC", "-w", *includes,
-                                    "-o", "#{directory}/foreign.so", source)
+      out, status = Open3.capture2e(compiler, "-shared", "-fPIC", *flags, *includes,
+                                    "-o", source.sub(/\.\w+\z/, ".so"), source)
       assert_predicate status, :success?, out
       yield directory
     end
@@ -751,6 +777,37 @@ class TestSubstrings < Minitest::Test
         same([1, 1], Foreign.results)
       RUBY
       assert_equal "", out
+    end
+  end
+
+  CPP = <<~'CPP'
+    #include <ruby.h>
+    #include <string>
+    static VALUE twice(VALUE self, VALUE str) {
+        char *bytes;
+        long length;
+        std::string text(RSTRING_PTR(str), RSTRING_LEN(str));
+        RSTRING_GETMEM(str, bytes, length);
+        text.append(bytes, length).append(bytes[length] || *RSTRING_END(str) ? "more" : "end");
+        return rb_str_new(text.data(), text.size());
+    }
+    extern "C" void Init_cpp() {
+        rb_define_global_function("twice", (VALUE(*)(VALUE, VALUE))twice, 1);
+    }
+  CPP
+
+  # The headers, in the oldest C++ that CRuby's own take and in newer ones.
+  def test_an_extension_in_cpp
+    skip "no C++ compiler" unless system("c++", "--version", out: File::NULL, err: File::NULL)
+    %w[11 20].each do |version|
+      with_extension("c++", "cpp.cc", CPP, "-std=c++#{version}", "-Wall", "-Werror", "-Wno-register") do |directory|
+        run_shared(<<~'RUBY', options: ["-I", directory])
+          require "cpp"
+          part = slice
+          same(BYTES[1_000, 5_000] * 2 + "end", twice(part))
+          same(false, shared?(part))
+        RUBY
+      end
     end
   end
 end
