@@ -7,8 +7,8 @@ require_relative "../helper"
 class TestMachineStack < Minitest::Test
   include CowTest
 
-  # Ruby source for scripts. ends? { } says whether the stack of a fiber ends in the block; $at_guard then counts
-  # the stacks, with SMALL, of which the page before the guard page was written to, and of which it was not.
+  # Ruby source for scripts. ends? { } says whether the stack of a fiber ends in the block; $at_guard then
+  # counts the stacks, with SMALL, of which the page before the guard page was written to, and the others.
   # +more+ hashes around +depth+ arrays move the frames a little.
   DEEP = <<~'RUBY'
     STACKS = 256 * 1024..320 * 1024

@@ -800,7 +800,8 @@ class TestSubstrings < Minitest::Test
   def test_an_extension_in_cpp
     skip "no C++ compiler" unless system("c++", "--version", out: File::NULL, err: File::NULL)
     %w[11 20].each do |version|
-      with_extension("c++", "cpp.cc", CPP, "-std=c++#{version}", "-Wall", "-Werror", "-Wno-register") do |directory|
+      flags = %W[-std=c++#{version} -Wall -Werror -Wno-register]
+      with_extension("c++", "cpp.cc", CPP, *flags) do |directory|
         run_shared(<<~'RUBY', options: ["-I", directory])
           require "cpp"
           part = slice
