@@ -111,6 +111,33 @@ class TestWrkAtWork < Minitest::Test
     assert_match(/\A\d+ failed, status 500\z/, result.complaint)
   end
 
+  # A group whose limit cannot be set at first, and a server with one worker: this process.
+  PressedGroup = Struct.new(:used, :limits) do
+    def without_limit = -1
+    def limit_to_use = limits << :use
+
+    def limit=(bytes)
+      raise Errno::EBUSY if limits.empty?
+
+      limits << bytes
+    end
+  end
+  PressedServer = Struct.new(:port, :workers)
+
+  def test_a_server_under_pressure
+    Dir.mktmpdir do |times|
+      File.write(File.join(times, "1"), "0.5 2.0\n")
+      group = PressedGroup.new(1_000, [])
+      server = PressedServer.new(serve(ANSWER), [Process.pid])
+      found = UnderPressure.new(server, group, @list.path, times, quick: true).call
+      assert_equal [:use, 700, -1], group.limits
+      assert_equal [1, 0, 700, true], found.values_at(:workers, :ended, :limit, :reached)
+      assert_equal [0, 0], found[:pressed].values_at(:gc, :errors)
+      assert_operator found[:taken], :>, 0
+      assert_equal 0, ServerReport.pressure_values(JSON.parse(JSON.generate(found)))[:ended]
+    end
+  end
+
   def test_the_error_names_a_list_that_is_missing
     error = assert_raises(Wrk::Failed) { Wrk.play(serve(ANSWER), "/nowhere", 0, 1) }
     assert_match(%r{wrk: .*/nowhere}, error.message)

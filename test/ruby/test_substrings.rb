@@ -80,13 +80,20 @@ class TestSubstrings < Minitest::Test
   # What else would share with it gets bytes of its own, and so does what is frozen or locked.
   def test_what_terminates
     run_shared(<<~'RUBY')
+      def sent
+        reader, writer = IO.pipe
+        yield writer
+        writer.close
+        reader.read
+      end
       expected = BYTES.byteslice(1_000, 5_000).b
       {
         dup: ->(s) { s.dup }, clone: ->(s) { s.clone }, plus: ->(s) { +s }, minus: ->(s) { -s },
         new: ->(s) { String.new(s) }, replace: ->(s) { (+"").replace(s) }, freeze: ->(s) { s.freeze },
         shareable: ->(s) { Ractor.make_shareable(s) }, intern: ->(s) { s.to_sym.name }, b: ->(s) { s.b },
         key: ->(s) { { s => 1 }.keys.first }, interpolated: ->(s) { "#{s}" }, tail: ->(s) { s[0, 5_000] },
-        sub: ->(s) { s.sub("none", "") }, subclass: ->(s) { Class.new(String).new(s) },
+        sub: ->(s) { s.sub("none", "") }, written: ->(s) { sent { |io| io.write(s) } },
+        syswritten: ->(s) { sent { |io| io.syswrite(s) } }, subclass: ->(s) { Class.new(String).new(s) },
       }.each do |name, change|
         same([name, expected], [name, change.(slice).b])
         same([name, false], [name, shared?(slice.tap(&:freeze))])
@@ -780,33 +787,43 @@ class TestSubstrings < Minitest::Test
     end
   end
 
+  # follows(how, string): the byte behind the end, as one of the ways to the bytes shows it; nothing else has
+  # looked at the string before.
   CPP = <<~'CPP'
     #include <ruby.h>
-    #include <string>
-    static VALUE twice(VALUE self, VALUE str) {
-        char *bytes;
-        long length;
-        std::string text(RSTRING_PTR(str), RSTRING_LEN(str));
-        RSTRING_GETMEM(str, bytes, length);
-        text.append(bytes, length).append(bytes[length] || *RSTRING_END(str) ? "more" : "end");
-        return rb_str_new(text.data(), text.size());
+    static VALUE follows(VALUE self, VALUE how, VALUE str) {
+        const char *bytes;
+        long length = RSTRING_LEN(str);
+        switch (NUM2INT(how)) {
+          case 0: bytes = RSTRING_PTR(str); break;
+          case 1: return INT2FIX(*RSTRING_END(str));
+          case 2: RSTRING_GETMEM(str, bytes, length); break;
+          case 3: bytes = StringValuePtr(str); break;
+          case 4: bytes = StringValueCStr(str); break;
+          case 5: bytes = rb_string_value_ptr(&str); break;
+          case 6: rb_str_locktmp(str); bytes = RSTRING(str)->as.heap.ptr; rb_str_unlocktmp(str); break;
+          default: rb_raise(rb_eArgError, "no such way");
+        }
+        return INT2FIX(bytes[length]);
     }
     extern "C" void Init_cpp() {
-        rb_define_global_function("twice", (VALUE(*)(VALUE, VALUE))twice, 1);
+        rb_define_global_function("follows", (VALUE(*)(VALUE, VALUE, VALUE))follows, 2);
     }
   CPP
 
-  # The headers, in the oldest C++ that CRuby's own take and in newer ones.
-  def test_an_extension_in_cpp
+  # Each way of the headers to the bytes; in the oldest C++ that CRuby's headers take, and in a newer one.
+  def test_ways_to_the_bytes
     skip "no C++ compiler" unless system("c++", "--version", out: File::NULL, err: File::NULL)
     %w[11 20].each do |version|
       flags = %W[-std=c++#{version} -Wall -Werror -Wno-register]
       with_extension("c++", "cpp.cc", CPP, *flags) do |directory|
         run_shared(<<~'RUBY', options: ["-I", directory])
           require "cpp"
-          part = slice
-          same(BYTES[1_000, 5_000] * 2 + "end", twice(part))
-          same(false, shared?(part))
+          7.times do |how|
+            part = slice
+            same([how, 0], [how, follows(how, part)])
+            same([how, BYTES.byteslice(1_000, 5_000)], [how, part])
+          end
         RUBY
       end
     end

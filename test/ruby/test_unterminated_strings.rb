@@ -59,6 +59,22 @@ class TestUnterminatedStrings < Minitest::Test
     OpenSSL::Timestamp::Request.new.tap { |request| request.public_send(:"#{name}=", s) }.public_send(name)
   end
 
+  TCP = with("socket") do |s|
+    server = TCPServer.new(s, 0)
+    TCPSocket.new(s, server.local_address.ip_port).close
+    server.close
+  end
+  ADDRESS = with("socket") { |s| Addrinfo.tcp(s, 80).ip_address }
+  PORT = with("socket") { |s| Addrinfo.tcp("127.0.0.1", s).ip_port }
+  UDP = with("socket") do |s|
+    socket = UDPSocket.new
+    socket.connect(s, 9)
+    socket.remote_address.ip_address
+  ensure
+    socket.close
+  end
+  UNIX = with("socket") { |s| Socket.unpack_sockaddr_un(Socket.pack_sockaddr_un(s)) }
+
   # What is done with a string, the string, the bytes behind it, and what comes out with a NUL there:
   # a result, or a Regexp that the class and message of an exception match.
   CASES = {
@@ -136,6 +152,13 @@ class TestUnterminatedStrings < Minitest::Test
     fiddle_pointer: [with("fiddle") { |s| Fiddle::Pointer[s].to_s }, "abc", "d", "abc"],
     # A NUL is no fault.
     fiddle_nul: [with("fiddle") { |s| Fiddle::Pointer[s].to_s }, "abc\0def", "g", "abc"],
+    # The fourth seed's failure: names of hosts and ports.
+    tcp_host: [TCP, "127.0.0.1", "X", nil],
+    address: [ADDRESS, "127.0.0.1", "1", "127.0.0.1"],
+    address_v6: [ADDRESS, "::ffff:127.0.0.1", "1", "::ffff:127.0.0.1"],
+    port: [PORT, "80", "8", 80],
+    udp_host: [UDP, "127.0.0.1", "2", "127.0.0.1"],
+    unix_path: [UNIX, "/tmp/a", "b", "/tmp/a"],
     # 0123
     class_name: [->(s) { [1].pack("C", buffer: Class.new.set_temporary_name(s).new) }, "f " * 400, "SECRET",
                  /\ATypeError: buffer must be String, not #{"f " * 400}/],

@@ -33,9 +33,14 @@ module CowBench
       File.join(@directory, "cgroup.procs")
     end
 
-    # Sets the limit, in bytes.
+    # Sets the limit, in bytes, or to +without_limit+.
     def limit=(bytes)
       File.write(File.join(@directory, @limit), bytes.to_s)
+    end
+
+    # The limit that is none.
+    def without_limit
+      @limit == "memory.max" ? "max" : -1
     end
 
     # Sets the limit to what its processes take, and as many hundredths more as the kernel needs: it refuses

@@ -11,8 +11,8 @@ module CowBench
     # In place of a warmup: some collections and a compaction.
     COMPACT = "compact"
 
-    # One combination. +measure+ is :curve (memory, speed), :speed (all builds side by side) or :pages
-    # (which pages a worker lost, and which functions wrote them). +rehearsed+ is true with the list of
+    # One combination. +measure+ is :curve (memory, speed), :speed (all builds side by side), :pages (which
+    # pages a worker lost, and which functions wrote them) or :pressure (UnderPressure). +rehearsed+ is true with the list of
     # requests, AUTO with what a server before it has noted of them.
     Setting = Struct.new(:measure, :app, :server, :warmup, :malloc, :yjit, :rehearsed, keyword_init: true) do
       # From a hash of a results file.
@@ -52,7 +52,7 @@ module CowBench
     end
 
     AXES = {
-      measure: %i[curve speed pages],
+      measure: %i[curve speed pages pressure],
       app: App::NAMES,
       server: Server.all.map(&:title),
       warmup: [true, false, COMPACT],
@@ -96,6 +96,7 @@ module CowBench
           *%w[unicorn puma].map do |server|
             usual(server: server, malloc: "jemalloc", warmup: false, rehearsed: AUTO)
           end,
+          usual(measure: :pressure, malloc: "jemalloc"),
           *servers.map { |server| usual(app: "rack", server: server) }
         ].uniq
       end

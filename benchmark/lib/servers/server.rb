@@ -21,7 +21,8 @@ module CowBench
 
     # +settings+ holds also :oob_gc where workers shall collect between requests, :rehearsed where the
     # application shall be rehearsed before the first fork (lib/cowruby/rehearsal.rb; AUTO: by what was
-    # noted), and in :census the file for the master's census, if it can write one (gc/census.c).
+    # noted), and in :census the file for the master's census, if it can write one (gc/census.c); in :workers
+    # how many there are, else WORKERS.
     def initialize(app, build, directory, settings)
       super
       @port = Server.free_port
@@ -44,11 +45,11 @@ module CowBench
     end
 
     def number_of_workers
-      WORKERS
+      @settings.fetch(:workers, WORKERS)
     end
 
     def environment
-      more = { "PORT" => port.to_s, "WORKERS" => WORKERS.to_s, "COWRUBY_CENSUS" => @settings[:census],
+      more = { "PORT" => port.to_s, "WORKERS" => number_of_workers.to_s, "COWRUBY_CENSUS" => @settings[:census],
                "BEFORE_FORK" => configuration("before_fork.rb"),
                "REHEARSAL" => (REHEARSAL if @settings[:rehearsed] == true) }
       more.update(rehearsal_without_a_line("COWRUBY_REHEARSAL", AUTO)) if @settings[:rehearsed] == AUTO

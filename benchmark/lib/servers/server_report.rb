@@ -46,6 +46,12 @@ module CowBench
       metric :own, "one worker's own: all kinds", "MB", :less, 1
       metric :idle, "lost without a difference", "MB", :less, 2
       metric :words, "changed 8-byte words on its lost pages", "MB", :less, 2
+      metric :ended, "limited to seven tenths of what it took: workers that the system ended", "count", :less, 0
+      metric :back, "so limited: private memory given back after 4 s", "%", :more, 0
+      metric :pressed_gc, "so limited: collections take, of the workers' CPU time", "%", :less, 1
+      metric :pressed_rate, "so limited: throughput, in parts of that before", "", :more, 2
+      metric :pressed_p99, "so limited: 99th percentile of latency, in parts of that before", "", :less, 2
+      metric :recovery, "from the end of the limit until 95 % of the throughput are back", "s", :less, 1
     end
 
     SUMMARIES = { "rails" => "a Rails application of 90 models and 636 routes",
@@ -76,6 +82,7 @@ module CowBench
     # Figures of a run that perf watched say nothing about speed.
     def self.values(setting, run)
       return page_values(run["pages"]["kinds"]) if setting.measure.to_s == "pages"
+      return pressure_values(run["pressure"]) if setting.measure.to_s == "pressure"
 
       last = run["points"].last
       load = run["loads"].last
@@ -106,6 +113,13 @@ module CowBench
       { lost_gc: kinds.dig("GC pages", "lost"), lost_malloc: kinds.dig("malloc", "lost"), own: own,
         idle: kinds.values.sum { |kind| kind["lost without a difference"] },
         words: kinds.values.sum { |kind| kind["changed words"] } }
+    end
+
+    def self.pressure_values(found)
+      freely, pressed = found.values_at("freely", "pressed")
+      { ended: found["ended"], back: (1 - found["left"].fdiv(found["taken"])) * 100,
+        pressed_gc: (pressed["gc"] / pressed["cpu"] * 100 if pressed["cpu"].positive?), pressed_rate: pressed["rate"] / freely["rate"],
+        pressed_p99: pressed["p99"] / freely["p99"], recovery: found["recovery"] }.compact
     end
 
     # What the process that the workers come from has in memory, in MB: the largest that is no worker. nil

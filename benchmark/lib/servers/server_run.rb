@@ -9,6 +9,7 @@ require_relative "../memory/faults"
 require_relative "../memory/lost_pages"
 require_relative "app"
 require_relative "kinds"
+require_relative "under_pressure"
 require_relative "wrk"
 
 module CowBench
@@ -24,6 +25,7 @@ module CowBench
       @setting = setting
       @build = ServerRun.with_malloc(build, setting.malloc)
       @app = app
+      @quick = quick
       @steps = [0, *stops] if stops
       @steps ||= quick ? QUICK_STEPS : STEPS
       @steps = @steps.select { |step| step <= PAGES_AT } if setting.measure == :pages
@@ -43,6 +45,7 @@ module CowBench
       @directory = Dir.mktmpdir("server")
       @census = File.join(@directory, "census") if @setting.measure == :pages
       learn if @setting.rehearsed == ServerMatrix::AUTO
+      prepare_pressure if @setting.measure == :pressure
       start_server(@directory)
       raise Server::Failed, "not rehearsed: #{@server.rehearsal || @server.complaint}" unless rehearsed?
     end
@@ -51,6 +54,7 @@ module CowBench
     def stop
       @faults&.finish
       @server&.stop
+      @group&.remove
       remove(@directory) if @directory
       FileUtils.rm_f(notes) if @setting.rehearsed == ServerMatrix::AUTO
     end
@@ -107,9 +111,16 @@ module CowBench
     private
 
     def start_server(directory)
-      settings = { **@setting.to_h, census: @census }
+      settings = { **@setting.to_h, census: @census, **@pressure.to_h }
       @server = Server.find(@setting.server).new(@app, @build, directory, settings)
       @server.start
+    end
+
+    def prepare_pressure
+      @group = Cgroup.new
+      times = File.join(@directory, "times")
+      FileUtils.mkdir_p(times)
+      @pressure = { group: @group, times: times, workers: UnderPressure::WORKERS }
     end
 
     # A server that serves all of the requests, and whose workers note them for the next one.
@@ -136,6 +147,8 @@ module CowBench
     end
 
     def measure
+      return { pressure: under_pressure.call, allocator: @build.allocator["name"] } if @pressure
+
       first_fork = @server.first_fork
       points = []
       loads = []
@@ -146,6 +159,10 @@ module CowBench
       end
       { points: points, loads: loads, first_fork: first_fork, pages: (pages if @setting.measure == :pages),
         allocator: @build.allocator["name"] }
+    end
+
+    def under_pressure
+      UnderPressure.new(@server, @group, @app.requests, @pressure[:times], quick: @quick)
     end
 
     # As the setting wants it, and without a failure.

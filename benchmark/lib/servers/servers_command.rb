@@ -131,7 +131,7 @@ module CowBench
                 machine: facts, command: to_s, **outcome }
         keep(file(setting, build, round), run)
       end
-    rescue App::Missing, Server::Missing, Build::Unusable => e
+    rescue App::Missing, Server::Missing, Build::Unusable, Cgroup::Unavailable => e
       omit("skipped", setting, names, e)
     rescue Server::Failed, Wrk::Failed, AddressSpace::Unreadable, Faults::Impossible => e
       omit("failed", setting, names, e)

@@ -18,6 +18,8 @@ module CowBench
     LIBRARY = File.expand_path("../../../lib", __dir__)
     # Loaded into each process, says how long its first fork took.
     FORK_TIME = File.join(CONFIGURATIONS, "fork_time.rb")
+    # The same, notes how long collections take.
+    GC_TIME = File.join(CONFIGURATIONS, "gc_time.rb")
     # Seconds; bounds only.
     START = 120
     STOP = 15
@@ -50,8 +52,9 @@ module CowBench
 
     attr_reader :directory, :settings
 
-    # +directory+ is the run's own. +settings+ holds :warmup and :yjit; :rehearsed and others are told by the
-    # subclass.
+    # +directory+ is the run's own. +settings+ holds :warmup and :yjit; in :group the Cgroup that all processes
+    # are in, and in :times the directory for GC_TIME, if there are such; :rehearsed and others are told by
+    # the subclass.
     def initialize(app, build, directory, settings)
       @app = app
       @build = build
@@ -64,7 +67,7 @@ module CowBench
     def start
       FileUtils.mkdir_p(@directory)
       before_start
-      @master = launch(*command, environment: environment, chdir: @app.directory)
+      @master = launch(*join(@settings[:group]), *command, environment: environment, chdir: @app.directory)
       wait_for_workers
     end
 
@@ -143,6 +146,11 @@ module CowBench
     def before_start
     end
 
+    # What makes the command after it a member of the group.
+    def join(group)
+      group ? ["sh", "-c", 'echo 0 >"$0" && exec "$@"', group.members] : []
+    end
+
     def launch(*command, **options)
       Supervised.new(*command, in: File::NULL, out: [@log, "a"], err: [@log, "a"], **options)
     end
@@ -162,7 +170,11 @@ module CowBench
     def environment
       switches = %i[warmup yjit oob_gc].to_h { |name| [name.to_s.upcase, switch(@settings[name])] }
       @app.environment(@build, @directory)
-          .merge(switches, "RUBYOPT" => "-r#{FORK_TIME}", **self.class::ENVIRONMENT)
+          .merge(switches, "RUBYOPT" => loaded, "GC_TIMES" => @settings[:times], **self.class::ENVIRONMENT)
+    end
+
+    def loaded
+      [FORK_TIME, *(GC_TIME if @settings[:times])].map { |file| "-r#{file}" }.join(" ")
     end
 
     def switch(value)

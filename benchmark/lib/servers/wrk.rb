@@ -31,10 +31,10 @@ module CowBench
     end
 
     # Plays +count+ requests from the +first+ on. Yields when the first of them was answered.
-    def self.play(port, list, first, count, &under_load)
+    def self.play(port, list, first, count, connections: CONNECTIONS, &under_load)
       pipes = Array.new(2) { IO.pipe }
       (output, errors), ends = pipes.transpose
-      wrk = Supervised.new(*command(port, list, first, count), in: File::NULL, out: ends[0], err: ends[1])
+      wrk = Supervised.new(*command(port, list, first, count, connections), in: File::NULL, out: ends[0], err: ends[1])
       ends.each(&:close)
       last = follow(wrk, errors, under_load)
       text = output.read
@@ -47,8 +47,8 @@ module CowBench
       pipes.flatten.each(&:close)
     end
 
-    def self.command(port, list, first, count)
-      ["wrk", "--threads", "1", "--connections", CONNECTIONS.to_s, "--duration", "#{LONGEST}s",
+    def self.command(port, list, first, count, connections)
+      ["wrk", "--threads", "1", "--connections", connections.to_s, "--duration", "#{LONGEST}s",
        "--timeout", "30s",
        "--script", SCRIPT, "http://127.0.0.1:#{port}", "--", list, first.to_s, count.to_s]
     end
