@@ -12,8 +12,8 @@ module CowBench
     COMPACT = "compact"
 
     # One combination. +measure+ is :curve (memory, speed), :speed (all builds side by side), :pages (which
-    # pages a worker lost, and which functions wrote them) or :pressure (UnderPressure). +rehearsed+ is true with the list of
-    # requests, AUTO with what a server before it has noted of them.
+    # pages a worker lost, and which functions wrote them) or :pressure (UnderPressure). +rehearsed+ is true
+    # with the list of requests, AUTO with what a server before it has noted of them.
     Setting = Struct.new(:measure, :app, :server, :warmup, :malloc, :yjit, :rehearsed, keyword_init: true) do
       # From a hash of a results file.
       def self.of(hash)

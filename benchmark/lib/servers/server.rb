@@ -49,7 +49,8 @@ module CowBench
     end
 
     def environment
-      more = { "PORT" => port.to_s, "WORKERS" => number_of_workers.to_s, "COWRUBY_CENSUS" => @settings[:census],
+      more = { "PORT" => port.to_s, "WORKERS" => number_of_workers.to_s,
+               "COWRUBY_CENSUS" => @settings[:census],
                "BEFORE_FORK" => configuration("before_fork.rb"),
                "REHEARSAL" => (REHEARSAL if @settings[:rehearsed] == true) }
       more.update(rehearsal_without_a_line("COWRUBY_REHEARSAL", AUTO)) if @settings[:rehearsed] == AUTO

@@ -46,7 +46,7 @@ module CowBench
       metric :own, "one worker's own: all kinds", "MB", :less, 1
       metric :idle, "lost without a difference", "MB", :less, 2
       metric :words, "changed 8-byte words on its lost pages", "MB", :less, 2
-      metric :ended, "limited to seven tenths of what it took: workers that the system ended", "count", :less, 0
+      metric :ended, "limited to seven tenths of its memory: workers that the system ended", "count", :less, 0
       metric :back, "so limited: private memory given back after 4 s", "%", :more, 0
       metric :pressed_gc, "so limited: collections take, of the workers' CPU time", "%", :less, 1
       metric :pressed_rate, "so limited: throughput, in parts of that before", "", :more, 2
@@ -117,9 +117,10 @@ module CowBench
 
     def self.pressure_values(found)
       freely, pressed = found.values_at("freely", "pressed")
-      { ended: found["ended"], back: (1 - found["left"].fdiv(found["taken"])) * 100,
-        pressed_gc: (pressed["gc"] / pressed["cpu"] * 100 if pressed["cpu"].positive?), pressed_rate: pressed["rate"] / freely["rate"],
-        pressed_p99: pressed["p99"] / freely["p99"], recovery: found["recovery"] }.compact
+      share = pressed["gc"] / pressed["cpu"] * 100 if pressed["cpu"].positive?
+      { ended: found["ended"], back: (1 - found["left"].fdiv(found["taken"])) * 100, pressed_gc: share,
+        pressed_rate: pressed["rate"] / freely["rate"], pressed_p99: pressed["p99"].fdiv(freely["p99"]),
+        recovery: found["recovery"] }.compact
     end
 
     # What the process that the workers come from has in memory, in MB: the largest that is no worker. nil

@@ -52,9 +52,9 @@ module CowBench
 
     attr_reader :directory, :settings
 
-    # +directory+ is the run's own. +settings+ holds :warmup and :yjit; in :group the Cgroup that all processes
-    # are in, and in :times the directory for GC_TIME, if there are such; :rehearsed and others are told by
-    # the subclass.
+    # +directory+ is the run's own. +settings+ holds :warmup and :yjit; in :group the Cgroup that all
+    # processes are in, and in :times the directory for GC_TIME, if there are such; :rehearsed and others are
+    # told by the subclass.
     def initialize(app, build, directory, settings)
       @app = app
       @build = build

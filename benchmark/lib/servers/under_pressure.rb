@@ -12,7 +12,8 @@ module CowBench
     WORKERS = 8
     # Of what the cgroup takes freely.
     PART = 0.7
-    # Requests: until the server has warmed up, to measure it freely and under pressure, and in a turn after it.
+    # Requests: until the server has warmed up, to measure it freely and under pressure, and in a turn after
+    # that.
     WARM = 4_000
     MEASURED = 2_000
     TURN = 200
@@ -45,7 +46,8 @@ module CowBench
       pressed = measured { squeezed(workers) { play(MEASURED) } }
       @group.limit = @group.without_limit
       { workers: workers.size, ended: (workers - @server.workers).size, taken: before, left: @left,
-        limit: @limit, reached: @reached, freely: freely, pressed: pressed, recovery: recovery(freely[:rate]) }
+        limit: @limit, reached: @reached, freely: freely, pressed: pressed,
+        recovery: recovery(freely[:rate]) }
     end
 
     private
@@ -63,8 +65,8 @@ module CowBench
       result = yield
       sleep 2 * PAUSE
       gc, ran = 2.times.map { |i| times.sum { |pid, seconds| seconds[i] - before.fetch(pid, [0, 0])[i] } }
-      { rate: result.rate, p50: result.p50, p99: result.p99, errors: result.errors, complaint: result.complaint,
-        gc: gc, cpu: ran }
+      { rate: result.rate, p50: result.p50, p99: result.p99, errors: result.errors,
+        complaint: result.complaint, gc: gc, cpu: ran }
     end
     PAUSE = 0.5
     private_constant :PAUSE
@@ -95,8 +97,8 @@ module CowBench
       watcher&.join
     end
 
-    # Where the kernel refuses a limit, because it cannot get so much back at once, the lowest that it takes is
-    # set, again and again.
+    # Where the kernel refuses a limit, because it cannot get so much back at once, the lowest that it takes
+    # is set, again and again.
     def squeeze(workers)
       begun = Clock.now
       until Clock.now > begun + BACK * @seconds

@@ -34,7 +34,8 @@ module CowBench
     def self.play(port, list, first, count, connections: CONNECTIONS, &under_load)
       pipes = Array.new(2) { IO.pipe }
       (output, errors), ends = pipes.transpose
-      wrk = Supervised.new(*command(port, list, first, count, connections), in: File::NULL, out: ends[0], err: ends[1])
+      wrk = Supervised.new(*command(port, list, first, count, connections),
+                           in: File::NULL, out: ends[0], err: ends[1])
       ends.each(&:close)
       last = follow(wrk, errors, under_load)
       text = output.read
