@@ -10,7 +10,9 @@
  * was compiled with them says so by a symbol that they define (COW_FOREIGN_MARK), and all other code is
  * foreign.
  *
- * Invariant: while a foreign function runs, no string of its Ractor is unterminated. Whatever calls one
+ * Invariant: while a foreign function runs, no string of its Ractor is unterminated, but where the collector
+ * runs it (dmark, dfree, dsize, hooks of internal events): there strings stay as they are, and a function
+ * that reads one there takes its length, as the string may be dead. Whatever calls one
  * brackets the call with rb_foreign_begin and rb_foreign_end: the first terminates all strings, and between
  * the two the execution context makes no slice that shares (rb_foreign_running). Where another thread or
  * fiber has run meanwhile, rb_foreign_resume does the same once more. An exception takes the count of its

@@ -32,6 +32,12 @@ class TestConfigure < Minitest::Test
     refute_match(/mark-locator|heap-page-size/, read("build/config.args"))
   end
 
+  def test_substrings_that_are_copies_become_a_definition
+    assert_match(/'XCFLAGS= -DCOW_SHARED_MIDDLE=0'/, given("--disable-shared-middle"))
+    refute_match(/shared-middle/, read("build/config.args"))
+    refute_match(/XCFLAGS|shared-middle/, given("--enable-shared-middle"))
+  end
+
   # What configure defines is what gc/ reads.
   def test_each_locator_is_the_one_that_is_compiled
     %w[arena alignoff binary linear header].each do |name|
