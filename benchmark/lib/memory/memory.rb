@@ -6,7 +6,8 @@ require_relative "../../../lib/cowruby/memory/address_space"
 module CowBench
   # Reads what the kernel says about the memory of processes. All sizes are KB.
   module Memory
-    FIELDS = %w[Rss Pss Private_Dirty Private_Clean Shared_Dirty Shared_Clean AnonHugePages Swap].freeze
+    FIELDS = %w[Rss Pss Private_Dirty Private_Clean Shared_Dirty Shared_Clean AnonHugePages Swap
+                SwapPss].freeze
     FIELD = /^(#{FIELDS.join("|")}):\s+(\d+) kB$/
     MAPPING = CowRuby::Memory::AddressSpace::MAPPING
 

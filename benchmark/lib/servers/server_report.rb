@@ -118,9 +118,14 @@ module CowBench
     def self.pressure_values(found)
       freely, pressed = found.values_at("freely", "pressed")
       share = pressed["gc"] / pressed["cpu"] * 100 if pressed["cpu"].positive?
-      { ended: found["ended"], back: (1 - found["left"].fdiv(found["taken"])) * 100, pressed_gc: share,
+      { ended: found["ended"], back: given_back(found), pressed_gc: share,
         pressed_rate: pressed["rate"] / freely["rate"], pressed_p99: pressed["p99"].fdiv(freely["p99"]),
         recovery: found["recovery"] }.compact
+    end
+
+    # What the server takes less, in hundredths of its workers' private memory.
+    def self.given_back(found)
+      (found["taken"] - found["left"]).fdiv(found["private"]) * 100
     end
 
     # What the process that the workers come from has in memory, in MB: the largest that is no worker. nil

@@ -42,11 +42,11 @@ module CowBench
       play(WARM)
       freely = measured { play(MEASURED) }
       workers = @server.workers
-      before = taken(workers)
-      pressed = measured { squeezed(workers) { play(MEASURED) } }
+      private, before = taken
+      pressed = measured { squeezed { play(MEASURED) } }
       @group.limit = @group.without_limit
-      { workers: workers.size, ended: (workers - @server.workers).size, taken: before, left: @left,
-        limit: @limit, reached: @reached, freely: freely, pressed: pressed,
+      { workers: workers.size, ended: (workers - @server.workers).size, private: private, taken: before,
+        left: @left, limit: @limit, reached: @reached, freely: freely, pressed: pressed,
         recovery: recovery(freely[:rate]) }
     end
 
@@ -78,20 +78,17 @@ module CowBench
       end
     end
 
-    # Private memory of the workers, what was swapped out included, in KB.
-    def taken(workers)
-      workers.sum do |pid|
-        sample = Memory.sample(pid, mappings: false)
-        sample["Private_Dirty"] + sample.fetch("Swap", 0)
-      rescue Errno::ENOENT, Errno::ESRCH
-        0
-      end
+    # The private memory of the workers, and all that the server takes, what was swapped out included, in KB.
+    def taken
+      seen = @server.look
+      [seen.select(&:worker).sum { |process| process.sample["Private_Dirty"] },
+       seen.sum { |process| process.sample.values_at("Pss", "SwapPss").compact.sum }]
     end
 
-    # Limits the memory while the block runs, and notes what the workers have left after BACK seconds.
-    def squeezed(workers)
+    # Limits the memory while the block runs, and notes what the server has left after BACK seconds.
+    def squeezed
       @limit = (@group.used * PART).to_i
-      watcher = Thread.new { squeeze(workers) }
+      watcher = Thread.new { squeeze }
       yield
     ensure
       watcher&.join
@@ -99,13 +96,13 @@ module CowBench
 
     # Where the kernel refuses a limit, because it cannot get so much back at once, the lowest that it takes
     # is set, again and again.
-    def squeeze(workers)
+    def squeeze
       begun = Clock.now
       until Clock.now > begun + BACK * @seconds
         lower unless @reached
         sleep 0.1
       end
-      @left = taken(workers)
+      @left = taken.last
     end
 
     def lower
