@@ -46,7 +46,8 @@ class TestMemory < Minitest::Test
 
   def test_rollup_gives_the_named_fields_only
     expected = { "Rss" => 1200, "Pss" => 700, "Shared_Clean" => 400, "Shared_Dirty" => 100,
-                 "Private_Clean" => 200, "Private_Dirty" => 500, "AnonHugePages" => 0, "Swap" => 0 }
+                 "Private_Clean" => 200, "Private_Dirty" => 500, "AnonHugePages" => 0,
+                 "Swap" => 0, "SwapPss" => 0 }
     assert_equal expected, Memory.parse_rollup(ROLLUP)
   end
 
