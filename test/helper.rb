@@ -86,6 +86,28 @@ module CowTest
   # Ruby source for scripts: the slots of all heap pages, also those that a seal keeps closed.
   ALL_SLOTS = "def all_slots = GC.stat.values_at(:heap_available_slots, :closed_slots).sum\n"
 
+  # Ruby source for scripts: os_page_of(objects) gives the address of an OS page that only these fill;
+  # protect(page, access) sets how it may be accessed, 0: not at all, 3: as usual.
+  OS_PAGE_ACCESS = <<~'RUBY'
+    require "fiddle"
+    require "objspace"
+
+    def os_page_of(objects)
+      addresses = objects.map { |object| ObjectSpace.dump(object)[/0x(\h+)/, 1].to_i(16) }.sort
+      # Runs of objects in neighbouring slots, long enough to fill whole OS pages.
+      size = GC::INTERNAL_CONSTANTS[:BASE_SLOT_SIZE]
+      runs = addresses.slice_when { |a, b| b - a != size }.select { |run| run.size > 400 }
+      page = runs[runs.size / 2][110] & -4096
+      # At the beginning of a heap page it is the address of a slot as well, which a call with it leaves on
+      # the machine stack.
+      page % GC::INTERNAL_CONSTANTS[:HEAP_PAGE_SIZE] == 0 ? page + 4096 : page
+    end
+
+    types = [Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T, Fiddle::TYPE_INT]
+    MPROTECT = Fiddle::Function.new(Fiddle.dlopen(nil)["mprotect"], types, Fiddle::TYPE_INT)
+    def protect(page, access) = MPROTECT.call(page, 4096, access)
+  RUBY
+
   # The whole numbers that a script printed.
   def numbers(out)
     out.split.map { |word| Integer(word) }

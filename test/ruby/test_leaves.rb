@@ -252,26 +252,14 @@ class TestLeaves < Minitest::Test
     skip "assertions read objects" if ASSERTIONS
     skip "objects are read to find their mark bits" unless %w[arena binary linear].include?(LOCATOR)
 
-    run_leaves(<<~'RUBY')
-      require "fiddle"
-      require "objspace"
+    run_leaves(OS_PAGE_ACCESS + <<~'RUBY')
       strings = ("string," * 20_000).split(",") # nothing else is made between them
       5.times { GC.start }
-      addresses = strings.map { |string| ObjectSpace.dump(string)[/0x(\h+)/, 1].to_i(16) }.sort
-      # Runs of strings in neighbouring slots, long enough to fill whole OS pages.
-      size = GC::INTERNAL_CONSTANTS[:BASE_SLOT_SIZE]
-      runs = addresses.slice_when { |a, b| b - a != size }.select { |run| run.size > 400 }
-      page = runs[runs.size / 2][110] & -4096
-      # At the beginning of a heap page it is the address of a slot as well, which the call below leaves on
-      # the machine stack.
-      page += 4096 if page % GC::INTERNAL_CONSTANTS[:HEAP_PAGE_SIZE] == 0
-      types = [Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T, Fiddle::TYPE_INT]
-      protect = Fiddle::Function.new(Fiddle.dlopen(nil)["mprotect"], types, Fiddle::TYPE_INT)
-      addresses = runs = nil
+      page = os_page_of(strings)
       3.times { GC.start }
-      check(:protected, protect.call(page, 4096, 0), 0)
+      check(:protected, protect(page, 0), 0)
       GC.start
-      check(:open, protect.call(page, 4096, 3), 0)
+      check(:open, protect(page, 3), 0)
       GC.verify_internal_consistency
     RUBY
   end

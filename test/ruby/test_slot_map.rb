@@ -96,27 +96,16 @@ class TestSlotMap < Minitest::Test
     skip "the sweep reports each dead object to AddressSanitizer" if ASAN
     skip "objects are read to find their bits" unless %w[arena binary linear].include?(LOCATOR)
 
-    run_map(<<~'RUBY')
-      require "fiddle"
-      require "objspace"
+    run_map(OS_PAGE_ACCESS + <<~'RUBY')
       float = 1e305
       floats = Array.new(40_000) { float = float.next_float } # side by side, as nothing else is made
-      addresses = floats.map { |float| ObjectSpace.dump(float)[/0x(\h+)/, 1].to_i(16) }.sort
-      size = GC::INTERNAL_CONSTANTS[:BASE_SLOT_SIZE]
-      runs = addresses.slice_when { |a, b| b - a != size }.select { |run| run.size > 400 }
-      page = runs[runs.size / 2][110] & -4096
-      # At the beginning of a heap page it is the address of a slot as well, which the call below leaves on
-      # the machine stack.
-      page += 4096 if page % GC::INTERNAL_CONSTANTS[:HEAP_PAGE_SIZE] == 0
-      types = [Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T, Fiddle::TYPE_INT]
-      protect = Fiddle::Function.new(Fiddle.dlopen(nil)["mprotect"], types, Fiddle::TYPE_INT)
-      addresses = runs = nil
+      page = os_page_of(floats)
       2.times { GC.start }
       live = GC.stat(:heap_live_slots)
       floats.clear
-      check(:protected, protect.call(page, 4096, 0), 0)
+      check(:protected, protect(page, 0), 0)
       GC.start
-      check(:open, protect.call(page, 4096, 3), 0)
+      check(:open, protect(page, 3), 0)
       now = GC.stat(:heap_live_slots)
       live - now > 39_000 or raise "#{live} live objects before, #{now} now"
       objects(5_000)
