@@ -6,10 +6,11 @@
 module GCTime
   PAUSE = 0.5
 
-  def self.note
+  # +before+: what the parent had collected, which a child inherits, in ns.
+  def self.note(before)
     ran = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
     path = File.join(ENV.fetch("GC_TIMES"), Process.pid.to_s)
-    File.write("#{path}.new", "#{GC.total_time / 1e9} #{ran}\n")
+    File.write("#{path}.new", "#{(GC.total_time - before) / 1e9} #{ran}\n")
     File.rename("#{path}.new", path)
   end
 
@@ -17,9 +18,10 @@ module GCTime
     child = super
     return child unless child.zero?
 
+    before = GC.total_time
     Thread.new do
       loop do
-        GCTime.note
+        GCTime.note(before)
         sleep PAUSE
       end
     end

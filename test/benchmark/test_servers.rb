@@ -114,6 +114,7 @@ class TestWrkAtWork < Minitest::Test
   # A group whose limit cannot be set at first, and a server with one worker: this process.
   PressedGroup = Struct.new(:used, :limits) do
     def without_limit = -1
+    def ended = 0
     def limit_to_use = limits << :use
 
     def limit=(bytes)
@@ -133,11 +134,21 @@ class TestWrkAtWork < Minitest::Test
       server = PressedServer.new(serve(ANSWER), [Process.pid])
       found = UnderPressure.new(server, group, @list.path, times, quick: true).call
       assert_equal [:use, 700, -1], group.limits
-      assert_equal [1, 0, 700, true], found.values_at(:workers, :ended, :limit, :reached)
+      assert_equal [0, 700, true], found.values_at(:ended, :limit, :reached)
       assert_equal [0, 0], found[:pressed].values_at(:gc, :errors)
       assert_operator found[:private], :>, 0
       assert_in_delta found[:taken], found[:left], found[:taken] / 2
-      assert_equal 0, ServerReport.pressure_values(JSON.parse(JSON.generate(found)))[:ended]
+      shown = ServerReport.pressure_values(JSON.parse(JSON.generate(found)))
+      assert_equal [1, 0, 0], shown.values_at(:reached, :ended, :failed)
+    end
+  end
+
+  def test_a_server_under_pressure_that_fails_before
+    Dir.mktmpdir do |times|
+      server = PressedServer.new(serve(ANSWER.sub("200 OK", "500 No")), [Process.pid])
+      def server.complaint = "no room"
+      pressure = UnderPressure.new(server, PressedGroup.new(1_000, []), @list.path, times, quick: true)
+      assert_match(/errors .*status 500.*: no room/, assert_raises(Server::Failed) { pressure.call }.message)
     end
   end
 

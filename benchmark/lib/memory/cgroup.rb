@@ -59,6 +59,12 @@ module CowBench
       Integer(text[/^(?:total_rss|anon) (\d+)/, 1])
     end
 
+    # How many of its processes the kernel has ended because memory ran out.
+    def ended
+      name = %w[memory.oom_control memory.events].find { |file| File.exist?(File.join(@directory, file)) }
+      name ? File.read(File.join(@directory, name))[/^oom_kill (\d+)/, 1].to_i : 0
+    end
+
     # Its processes have ended, or are about to.
     def remove
       tries ||= 0

@@ -46,12 +46,16 @@ module CowBench
       metric :own, "one worker's own: all kinds", "MB", :less, 1
       metric :idle, "lost without a difference", "MB", :less, 2
       metric :words, "changed 8-byte words on its lost pages", "MB", :less, 2
-      metric :ended, "limited to seven tenths of its memory: workers that the system ended", "count", :less, 0
-      metric :back, "so limited: private memory given back after 4 s", "%", :more, 0
+      metric :reached, "limited to seven tenths of its memory: the kernel took the limit (1) or refused (0)", "",
+             :more, 0
+      metric :ended, "so limited: processes that the system ended", "count", :less, 0
+      metric :failed, "so limited: requests that failed", "count", :less, 0
+      metric :back, "so limited: what the server took less after 4 s, of its workers' private memory", "%",
+             :more, 0
       metric :pressed_gc, "so limited: collections take, of the workers' CPU time", "%", :less, 1
       metric :pressed_rate, "so limited: throughput, in parts of that before", "", :more, 2
       metric :pressed_p99, "so limited: 99th percentile of latency, in parts of that before", "", :less, 2
-      metric :recovery, "from the end of the limit until 95 % of the throughput are back", "s", :less, 1
+      metric :recovery, "from the end of the limit until 95 % of the throughput are back, 60 at most", "s", :less, 1
     end
 
     SUMMARIES = { "rails" => "a Rails application of 90 models and 636 routes",
@@ -115,17 +119,16 @@ module CowBench
         words: kinds.values.sum { |kind| kind["changed words"] } }
     end
 
+    # Nothing is said of a server that was not limited so far.
     def self.pressure_values(found)
       freely, pressed = found.values_at("freely", "pressed")
+      return { reached: 0 } unless found["reached"]
+
       share = pressed["gc"] / pressed["cpu"] * 100 if pressed["cpu"].positive?
-      { ended: found["ended"], back: given_back(found), pressed_gc: share,
+      back = (found["taken"] - found["left"]).fdiv(found["private"]) * 100 if found["ended"].zero?
+      { reached: 1, ended: found["ended"], failed: pressed["errors"], back: back, pressed_gc: share,
         pressed_rate: pressed["rate"] / freely["rate"], pressed_p99: pressed["p99"].fdiv(freely["p99"]),
         recovery: found["recovery"] }.compact
-    end
-
-    # What the server takes less, in hundredths of its workers' private memory.
-    def self.given_back(found)
-      (found["taken"] - found["left"]).fdiv(found["private"]) * 100
     end
 
     # What the process that the workers come from has in memory, in MB: the largest that is no worker. nil

@@ -54,6 +54,7 @@ module CowBench
     def stop
       @faults&.finish
       @server&.stop
+    ensure
       @group&.remove
       remove(@directory) if @directory
       FileUtils.rm_f(notes) if @setting.rehearsed == ServerMatrix::AUTO
@@ -117,6 +118,10 @@ module CowBench
     end
 
     def prepare_pressure
+      unless UnderPressure::SERVERS.include?(@setting.server)
+        raise Server::Missing, "--measure pressure is for #{UnderPressure::SERVERS.join(", ")}"
+      end
+
       @group = Cgroup.new
       times = File.join(@directory, "times")
       FileUtils.mkdir_p(times)

@@ -185,7 +185,7 @@ module CowBench
     def rehearsal_without_a_line(variable, value)
       return { variable => value } if @build.version.include?("CowRuby")
 
-      { variable => value, "RUBYLIB" => LIBRARY, "RUBYOPT" => "-r#{FORK_TIME} -rcowruby/rehearsal/auto" }
+      { variable => value, "RUBYLIB" => LIBRARY, "RUBYOPT" => "#{loaded} -rcowruby/rehearsal/auto" }
     end
 
     # Runs a program of the application's gems.

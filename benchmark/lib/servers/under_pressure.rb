@@ -3,6 +3,7 @@
 
 require_relative "../memory/cgroup"
 require_relative "../memory/memory"
+require_relative "server"
 require_relative "wrk"
 
 module CowBench
@@ -10,6 +11,8 @@ module CowBench
   # back, how it serves meanwhile, and how soon it serves as before when the limit is gone.
   class UnderPressure
     WORKERS = 8
+    # Servers that start as many as they are told to, and only those of the server.
+    SERVERS = %w[unicorn puma pitchfork].freeze
     # Of what the cgroup takes freely.
     PART = 0.7
     # Requests: until the server has warmed up, to measure it freely and under pressure, and in a turn after
@@ -19,7 +22,7 @@ module CowBench
     TURN = 200
     # Parts of these, and of the seconds below, for a run that is to be quick.
     QUICK = 0.02
-    QUICK_SECONDS = 0.1
+    QUICK_SECONDS = 0.3
     # Seconds after which it is looked what came back.
     BACK = 4
     # The throughput that counts as full, of the free one, and the seconds in which it is waited for.
@@ -37,22 +40,27 @@ module CowBench
       @first = 0
     end
 
-    # A hash for JSON.
+    # A hash for JSON. Raises Server::Failed where a request fails while nothing is limited.
     def call
       play(WARM)
       freely = measured { play(MEASURED) }
-      workers = @server.workers
       private, before = taken
-      pressed = measured { squeezed { play(MEASURED) } }
+      pressed = measured { squeezed { request(MEASURED) } }
       @group.limit = @group.without_limit
-      { workers: workers.size, ended: (workers - @server.workers).size, private: private, taken: before,
-        left: @left, limit: @limit, reached: @reached, freely: freely, pressed: pressed,
-        recovery: recovery(freely[:rate]) }
+      { ended: @group.ended, private: private, taken: before, left: @left, limit: @limit, reached: @reached,
+        freely: freely, pressed: pressed, recovery: recovery(freely[:rate]) }
     end
 
     private
 
     def play(count)
+      result = request(count)
+      return result unless result.errors.positive?
+
+      raise Server::Failed, "#{result.errors} errors (#{result.complaint}): #{@server.complaint}"
+    end
+
+    def request(count)
       count = (count * @part).ceil
       result = Wrk.play(@server.port, @list, @first, count, connections: WORKERS)
       @first += count
@@ -89,6 +97,7 @@ module CowBench
     def squeezed
       @limit = (@group.used * PART).to_i
       watcher = Thread.new { squeeze }
+      watcher.report_on_exception = false
       yield
     ensure
       watcher&.join
@@ -110,15 +119,21 @@ module CowBench
       @reached = true
     rescue Errno::EBUSY
       @reached = false
-      @group.limit_to_use
+      lower_a_little
     end
 
-    # Seconds until the server is as fast as before; nil if it takes too long.
+    def lower_a_little
+      @group.limit_to_use
+    rescue Errno::EBUSY
+      nil # perhaps the next time
+    end
+
+    # Seconds until the server is as fast as before, LONGEST at most.
     def recovery(rate)
       begun = Clock.now
-      until Clock.now > begun + LONGEST * @seconds
+      loop do
         seconds = Clock.now - begun
-        return seconds if play(TURN).rate >= rate * FULL
+        return seconds if play(TURN).rate >= rate * FULL || seconds > LONGEST * @seconds
       end
     end
   end
