@@ -814,7 +814,8 @@ class TestSubstrings < Minitest::Test
   # Each way of the headers to the bytes; in the oldest C++ that CRuby's headers take, and in a newer one.
   def test_ways_to_the_bytes
     versions = %w[11 20].select do |version|
-      system("c++", "-std=c++#{version}", "-fsyntax-only", "-x", "c++", File::NULL, out: File::NULL, err: File::NULL)
+      system("c++", "-std=c++#{version}", "-fsyntax-only", "-x", "c++", File::NULL,
+             out: File::NULL, err: File::NULL)
     end
     skip "no C++ compiler" if versions.empty?
     versions.each do |version|

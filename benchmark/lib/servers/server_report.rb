@@ -46,8 +46,8 @@ module CowBench
       metric :own, "one worker's own: all kinds", "MB", :less, 1
       metric :idle, "lost without a difference", "MB", :less, 2
       metric :words, "changed 8-byte words on its lost pages", "MB", :less, 2
-      metric :reached, "limited to seven tenths of its memory: the kernel took the limit (1) or refused (0)", "",
-             :more, 0
+      metric :reached, "limited to seven tenths of its memory: the kernel took the limit (1) or refused (0)",
+             "", :more, 0
       metric :ended, "so limited: processes that the system ended", "count", :less, 0
       metric :failed, "so limited: requests that failed", "count", :less, 0
       metric :back, "so limited: what the server took less after 4 s, of its workers' private memory", "%",
@@ -55,7 +55,8 @@ module CowBench
       metric :pressed_gc, "so limited: collections take, of the workers' CPU time", "%", :less, 1
       metric :pressed_rate, "so limited: throughput, in parts of that before", "", :more, 2
       metric :pressed_p99, "so limited: 99th percentile of latency, in parts of that before", "", :less, 2
-      metric :recovery, "from the end of the limit until 95 % of the throughput are back, 60 at most", "s", :less, 1
+      metric :recovery, "from the end of the limit until 95 % of the throughput are back, 60 at most", "s",
+             :less, 1
     end
 
     SUMMARIES = { "rails" => "a Rails application of 90 models and 636 routes",
