@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * allocator: the parts of allocator.h that are not inlined.
+ * allocator: the parts of allocator.h that are not inlined. environment.c needs them first in a short series,
+ * prepare_heap.c in a long one; so both include this.
  */
+#ifndef COW_ALLOCATOR_C
+#define COW_ALLOCATOR_C
 
 #ifndef _GNU_SOURCE
 # define _GNU_SOURCE
@@ -585,3 +588,5 @@ cow_allocator_realloc_inherited(void *block, size_t size)
     cow_allocator_free_inherited(block);
     return copy;
 }
+
+#endif /* COW_ALLOCATOR_C */

@@ -8,6 +8,8 @@
  * Who writes this memory after a fork: nobody.
  */
 
+#include "allocator.c"
+
 /* Notes that a setting of upstream's is given, which decides +what+ (enum cow_given), if +given+. */
 static bool
 cow_given(enum cow_given what, bool given)
