@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * allocator: the parts of allocator.h that are not inlined. environment.c needs them first in a short series,
- * prepare_heap.c in a long one; so both include this.
+ * allocator: the parts of allocator.h that are not inlined. environment.c and prepare_heap.c call them and
+ * both include this file, because patch 0360 compiles the former without the latter, and later patches
+ * compile the latter first.
  */
 #ifndef COW_ALLOCATOR_C
 #define COW_ALLOCATOR_C

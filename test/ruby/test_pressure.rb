@@ -346,7 +346,7 @@ class TestPressure < Minitest::Test
     assert_equal "true\n0\n0\n", out
   end
 
-  # A reading is made wherever a collection is: also on the last KB of a fiber's stack.
+  # A reading is made wherever a collection is: also where a fiber's stack has room for a few more calls only.
   def test_readings_on_a_small_stack
     out = run_ruby(<<~'RUBY', timeout: 300, env: { "RUBY_GC_MEMORY_LIMIT" => "100g" })
       class Leaf

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 
 require_relative "../memory/cgroup"
-require_relative "../memory/memory"
 require_relative "server"
 require_relative "wrk"
 
@@ -28,6 +27,8 @@ module CowBench
     # The throughput that counts as full, of the free one, and the seconds in which it is waited for.
     FULL = 0.95
     LONGEST = 60
+    # Seconds between two notes of a worker's times (gc_time.rb).
+    PAUSE = 0.5
 
     # +server+ stands in +group+, and its workers note their times in +times+, a directory (gc_time.rb).
     def initialize(server, group, list, times, quick: false)
@@ -76,8 +77,6 @@ module CowBench
       { rate: result.rate, p50: result.p50, p99: result.p99, errors: result.errors,
         complaint: result.complaint, gc: gc, cpu: ran }
     end
-    PAUSE = 0.5
-    private_constant :PAUSE
 
     # { process => [seconds of collections, seconds of CPU time] }
     def times
