@@ -32,7 +32,7 @@ module CowBench
       bytes = kase.arguments.first
       output, = Supervised.capture("prlimit", "--as=#{bytes}", "setarch", "-R", build.path, "--disable-gems",
                                    PROGRAM, environment: build.environment, seconds: LIMIT)
-      Outcome.new(values: { arrays: output[/ (\.*)/, 1].to_s.size }, raw: output.size)
+      Outcome.new(values: { arrays: output[/ \.+/].to_s.strip.size }, raw: output.size)
     end
   end
 end

@@ -1,11 +1,12 @@
 # frozen_string_literal: true
 # SPDX-License-Identifier: BSD-2-Clause
 
-# Makes arrays, each of which refers to the one before, until there is no memory. Prints the KB that
-# are mapped at first, and then a dot for each 1,000 arrays. test_address_space.rb and
-# benchmark/cases/address_space.rb run it.
+# Makes arrays, each of which refers to the one before, until there is no memory. Prints the KB that are
+# mapped at first, the KB of it that may be written to, and then a dot for each 1,000 arrays.
+# test_address_space.rb and benchmark/cases/address_space.rb run it.
 DOT = "."
-$stdout.syswrite("#{File.read("/proc/self/status")[/^VmSize:\s+(\d+)/, 1]} ")
+$stdout.syswrite(File.read("/proc/self/status").scan(/^Vm(?:Size|Data):\s+(\d+)/).join(" "))
+$stdout.syswrite(" ")
 kept = nil
 begin
   loop do
