@@ -42,7 +42,8 @@ end
 # that GC.stat tells.
 def steady(kept, garbage)
   kept = texts(kept)
-  work = -> { garbage.times { |i| "garbage #{i}" } }
+  # All of one length, so that all are in the same heap: the program is a steady one.
+  work = -> { garbage.times { |i| "garbage #{100_000_000 + i}" } }
   work.call
   GC.start
   free = heaps

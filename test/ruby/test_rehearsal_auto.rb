@@ -565,7 +565,7 @@ class TestRehearsalAuto < Minitest::Test
     end
     children.each { |pid| assert_predicate Process.wait2(pid).last, :success? }
     assert_includes File.read(file), "+ 80.00 https /all\n"
-    assert_equal Notable::PER_PATTERN, noted.size
+    assert_equal Notable::PER_KIND + 1, noted.size, "/all is of a kind of its own"
     assert_empty Dir.children(File.dirname(file)) - %w[rehearsal.txt rehearsal.txt.lock]
   end
 
@@ -624,7 +624,7 @@ class TestRehearsalAuto < Minitest::Test
     seen = Notable::Seen.new
     2_000.times { |i| seen.add("/a#{i % 100}/b#{i}", false) }
     content.add(seen, [])
-    assert_equal Notable::PER_PATTERN + 1, content.requests(1).size
+    assert_equal Notable::PER_KIND + 1, content.requests(1).size
     many = Array.new(2_000) { |i| ["/#{("a".ord + i % 26).chr * (1 + i / 26)}/x", [1, 0]] }
     content.add(many, Array.new(2_000) { |i| "/bad/#{i}" })
     assert_equal 2 * Notable::PATHS + 1, content.to_s.lines.size
@@ -651,9 +651,41 @@ class TestRehearsalAuto < Minitest::Test
     assert_empty(not_fine.select { |target| Notable.target?(target) })
     assert Notable.target?("/a?page=2", query: true)
     refute Notable.target?("/a?token=2", query: true)
-    patterns = { "/" => "/*", "/posts/x" => "/posts/*", "/posts/12/comments/9" => "/posts/*/comments/*",
-                 "/x?a=/b/" => "/*" }
-    patterns.each { |target, pattern| assert_equal pattern, Notable.pattern(target) }
+    kinds = { "/" => "/", "/posts/x" => "/posts/*", "/posts/12/comments/9" => "/posts/*/comments/*",
+              "/x?a=/b/" => "/x", "/posts" => "/posts", "/posts.json" => "/posts.json", "/my-post" => "/*",
+              "/best.of/my-post.html" => "/best.of/*.html", "/posts/12.json" => "/posts/*.json",
+              "/2026" => "/*", "/#{"a" * 30}" => "/*" }
+    kinds.each { |target, kind| assert_equal kind, Notable.guess(target) }
+  end
+
+  # An application of many resources has more of them than there may be pages of a kind. Once all their lists
+  # were of one kind, and most were left out.
+  def test_pages_of_all_kinds_are_kept
+    json = { "content-type" => "application/json; charset=utf-8" }
+    noted = lambda do |path, headers = {}, **env|
+      counts do |counts|
+        counts.note(env.transform_keys(&:to_s), path, nil, [200, headers, []])
+        counts.send(:write)
+      end
+    end
+    show = ->(controller, action = "show") { { controller: controller, action: action, id: "1" } }
+    noted.call("/1", json, "action_dispatch.request.path_parameters": show.call("posts"))
+    noted.call("/2", { "Content-Type" => "text/html" }, "sinatra.route": "GET /:id")
+    noted.call("/3", { "Content-Type" => nil },
+               "action_dispatch.request.path_parameters": show.call("a/b c\n", nil))
+    noted.call("/4", "action_dispatch.request.path_parameters": { id: "4" })
+    noted.call("/5", "action_dispatch.request.path_parameters": "x", "sinatra.route": "a" * 1_000)
+    assert_equal ["+ 1.00 http /1 posts#show:application/json", "+ 1.00 http /2 GET/:id:text/html",
+                  "+ 1.00 http /3 a/bc#:", "+ 1.00 http /4", "+ 1.00 http /5 #{"a" * Notable::LONGEST_KIND}"],
+                 noted_lines
+    noted.call("/1", json)
+    assert_includes noted_lines, "+ 2.00 http /1 posts#show:application/json", "what was known stays known"
+    content = parse(*noted_lines)
+    content.add(Array.new(2_000) { |i| ["/p#{i}", [1, 0, "controller#{i % 400}#index:text/html"]] }, [])
+    content = Content.parse(content.to_s) { true }
+    lines = content.to_s.lines.grep(/controller/)
+    assert_equal 400, lines.map { |line| line.split.last }.uniq.size, "kinds"
+    assert_equal Notable::PATHS, content.requests(1).size
   end
 
   # A worker that was forked from a worker has counts of its own, and the parent's are not written twice.

@@ -11,9 +11,11 @@ module CowRuby
     module Notable
       # Bytes of the longest target.
       LONGEST = 200
-      # Paths in all, and of one pattern: /posts/1 and /posts/some-title are of the pattern /posts/*.
+      # Paths in all, and of one kind: those that the same code answers.
       PATHS = 1_000
-      PER_PATTERN = 25
+      PER_KIND = 25
+      # Bytes of the longest name of a kind.
+      LONGEST_KIND = 120
 
       # A path with one of these words does something, or has a key or a person in the next part.
       TELLING = /(?<![a-z])(?:
@@ -62,22 +64,37 @@ module CowRuby
         part.size >= 6 && [MIXED, LONG_WORD, MIXTURE, JUMBLE, UUID, MANY_DIGITS].any? { |form| form.match?(part) }
       end
 
-      # The same for all pages that one route is likely to answer.
-      def pattern(target)
-        path = target[/\A[^?]*/]
-        "#{path[0..path.rindex("/")].gsub(%r{[^/]*\d[^/]*}, "*")}*"
+      # The kind of a target by what the application's framework says of a request that it has answered, and by
+      # the type of its answer; nil where it says nothing. Rails names controller and action, Sinatra the route.
+      def answered_by(env, type)
+        parameters = env["action_dispatch.request.path_parameters"]
+        name = if parameters.is_a?(Hash) && parameters[:controller]
+                 "#{parameters[:controller]}##{parameters[:action]}"
+               else
+                 env["sinatra.route"]
+               end
+        "#{name}:#{type.to_s[/\A[^;]*/]}".b.delete("^!-~")[0, LONGEST_KIND] if name
       end
 
-      # Of pairs, of which the first is a target, in the order given: so many as are allowed. Where not all are,
-      # each pattern has its first before any has a second: what a rehearsal gains is code, not pages.
-      def bounded(pairs)
-        patterns = Hash.new(0)
-        ranked = pairs.each_with_index.map { |pair, i| [patterns[pattern(pair.first)] += 1, i, pair] }
-        ranked.select! { |rank,| rank <= PER_PATTERN }
+      # A guess of the kind, by the target alone: /posts/1 and /posts/some-title are of the kind /posts/*. A
+      # single word is a kind of its own, and so is what ends as another format does.
+      def guess(target)
+        path = target[/\A[^?]*/]
+        return path if path.match?(%r{\A/[a-z_]{0,20}(?:\.[a-z]{1,5})?\z})
+
+        "#{path[0..path.rindex("/")].gsub(%r{[^/]*\d[^/]*}, "*")}*#{path[/\.[a-z]{1,5}\z/]}"
+      end
+
+      # Of +all+, in the order given: so many as are allowed. The block gives the kind of each. Where not all are
+      # allowed, each kind has its first before any has a second: what a rehearsal gains is code, not pages.
+      def bounded(all)
+        kinds = Hash.new(0)
+        ranked = all.each_with_index.map { |one, i| [kinds[yield(one)] += 1, i, one] }
+        ranked.select! { |rank,| rank <= PER_KIND }
         ranked.min_by(PATHS) { |rank, i,| [rank, i] }.sort_by { |_, i,| i }.map(&:last)
       end
 
-      # Counts targets: [how often it was asked for, how often of these encrypted].
+      # Counts targets: [how often it was asked for, how often of these encrypted, its kind or nil].
       class Seen
         def initialize
           take
@@ -88,9 +105,9 @@ module CowRuby
         def each(&block) = @counts.each(&block)
 
         # Leaves out what is too much.
-        def add(target, secure, count = 1)
+        def add(target, secure, count = 1, kind: nil)
           found = @counts[target]
-          return if found.nil? && (@counts.size >= PATHS || (found = room(target)).nil?)
+          return if found.nil? && (@counts.size >= PATHS || (found = room(target, kind)).nil?)
 
           found[0] += count
           found[1] += count if secure
@@ -100,26 +117,26 @@ module CowRuby
         def take
           taken = dup
           @counts = {}
-          @patterns = Hash.new(0)
+          @kinds = Hash.new(0)
           taken
         end
 
         # Adds what was taken.
         def put_back(taken)
-          taken.each do |target, (count, secure)|
-            add(target, true, secure) if secure.positive?
-            add(target, false, count - secure) if count > secure
+          taken.each do |target, (count, secure, kind)|
+            add(target, true, secure, kind: kind) if secure.positive?
+            add(target, false, count - secure, kind: kind) if count > secure
           end
         end
 
         private
 
-        def room(target)
-          pattern = Notable.pattern(target)
-          return if @patterns[pattern] >= PER_PATTERN
+        def room(target, kind)
+          group = kind || Notable.guess(target)
+          return if @kinds[group] >= PER_KIND
 
-          @patterns[pattern] += 1
-          @counts[target] = [0, 0]
+          @kinds[group] += 1
+          @counts[target] = [0, 0, kind]
         end
       end
     end

@@ -153,15 +153,15 @@ module CowRuby
       # What the file says:
       #
       #   cowruby-rehearsal 1 2026-11-27
-      #   + 12.00 https /posts
+      #   + 12.00 https /posts posts#index:text/html
       #   - 0.90 /account
       #
-      # The version of the form and the day; after + how often a target was asked for, and how, most
-      # asked for first; after - what is left out. The numbers lose a tenth a day, and what is next to
-      # nothing is forgotten.
+      # The version of the form and the day; after + how often a target was asked for, how, and its kind if
+      # the framework has told it, most asked for first; after - what is left out. The numbers lose a tenth
+      # a day, and what is next to nothing is forgotten.
       class Content
         FIRST_LINE = /\Acowruby-rehearsal 1 (\d{4})-(\d\d)-(\d\d)\z/
-        GOOD = %r{\A\+ (?!0+\.00)(\d{1,12}\.\d\d) (https?) (/\S*)\z}
+        GOOD = %r{\A\+ (?!0+\.00)(\d{1,12}\.\d\d) (https?) (/\S*)(?: (\S{1,#{Notable::LONGEST_KIND}}))?\z}
         BAD = %r{\A- (\d\.\d\d) (/\S*)\z}
         DAY = 24 * 60 * 60
         KEPT_A_DAY = 0.9
@@ -204,7 +204,7 @@ module CowRuby
         # Takes a line. Gives its target, nil if it is not understood.
         def line(text)
           if (match = GOOD.match(text))
-            @good[match[3]] = [match[1].to_f, match[2] == "https"]
+            @good[match[3]] = [match[1].to_f, match[2] == "https", match[4]]
             match[3]
           elsif (match = BAD.match(text))
             @bad[match[2]] = match[1].to_f
@@ -221,27 +221,27 @@ module CowRuby
         def age(today)
           kept = KEPT_A_DAY**[today - @day, 0].max
           @day = today
-          @good.transform_values! { |weight, secure| [weight * kept, secure] }
+          @good.transform_values! { |weight, *others| [weight * kept, *others] }
           @bad.transform_values! { |weight| weight * kept }
           @good.select! { |_, (weight, _)| weight >= LEAST }
           @bad.select! { |_, weight| weight >= LEAST }
         end
 
         def add(seen, bad)
-          seen.each do |target, (count, secure)|
-            weight, = @good[target]
-            @good[target] = [weight.to_f + count, secure * 2 > count]
+          seen.each do |target, (count, secure, kind)|
+            weight, _, before = @good[target]
+            @good[target] = [weight.to_f + count, secure * 2 > count, kind || before]
           end
           bad.each { |target| @bad[target] = 1.0 }
           @good.reject! { |target, _| @bad.key?(target) }
-          @good = Notable.bounded(ranked).to_h
+          @good = Notable.bounded(ranked) { |target, (_, _, kind)| kind || Notable.guess(target) }.to_h
           @bad = @bad.max_by(Notable::PATHS) { |_, weight| weight }.to_h
         end
 
         # Was more than half of it asked for encrypted?
         def https?
           weights = ->(pairs) { pairs.sum { |weight, _| weight } }
-          weights.call(@good.values.select(&:last)) * 2 > weights.call(@good.values)
+          weights.call(@good.values.select { |_, secure| secure }) * 2 > weights.call(@good.values)
         end
 
         # Targets, most asked for first. First each once, so that a rehearsal that is cut short has met as
@@ -262,8 +262,8 @@ module CowRuby
         def to_s
           date = Time.at(@day * DAY).utc.strftime("%Y-%m-%d")
           lines = ["cowruby-rehearsal 1 #{date}"]
-          lines += ranked.map do |target, (weight, secure)|
-            "+ #{number(weight)} http#{"s" if secure} #{target}"
+          lines += ranked.map do |target, (weight, secure, kind)|
+            ["+ #{number(weight)} http#{"s" if secure} #{target}", *kind].join(" ")
           end
           lines += @bad.map { |target, weight| "- #{number(weight)} #{target}" }
           "#{lines.join("\n")}\n"

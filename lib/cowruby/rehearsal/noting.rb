@@ -5,8 +5,9 @@ require_relative "notes"
 
 module CowRuby
   class Rehearsal
-    # noting: the Rack application that a worker calls in place of its own. It calls that one, and
-    # notes of some GET requests that they were answered: the path, and nothing else of the request.
+    # noting: the Rack application that a worker calls in place of its own. It calls that one, and notes of
+    # some GET requests that they were answered: the path, and nothing else of the request; and which part of
+    # the application answered with which type.
     #
     # A request costs two looks at the clock, and one noted at most each PAUSE seconds a few
     # microseconds more. All that is written is the process's own: what was inherited gets a few words,
@@ -92,8 +93,7 @@ module CowRuby
           @next = time + PAUSE
           if answered?(env, response)
             target = query.nil? || query.empty? ? path : "#{path}?#{query}"
-            secure = https?(env)
-            @mutex.synchronize { @seen.add(target, secure) } if Notable.target?(target, query: @query)
+            seen(target, env, response) if Notable.target?(target, query: @query)
           end
           write_soon(env, time) if time >= @due
         rescue StandardError => e
@@ -101,6 +101,13 @@ module CowRuby
         end
 
         private
+
+        def seen(target, env, response)
+          _, type = response[1].find { |name, _| name.to_s.casecmp?("content-type") }
+          kind = Notable.answered_by(env, type)
+          secure = https?(env)
+          @mutex.synchronize { @seen.add(target, secure, kind: kind) }
+        end
 
         def answered?(env, response)
           status, headers, body = response
