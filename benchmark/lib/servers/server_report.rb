@@ -30,6 +30,7 @@ module CowBench
       metric :cpu, "the server's CPU time for a request, warm-up included", "ms", :less, 2
       metric :p50, "median latency", "ms", :less, 1
       metric :p99, "99th percentile of latency", "ms", :less, 1
+      metric :p99_between, "99th percentile of latency between two stops", "ms", :less, 1
       metric :first_fork, "the first fork that makes a worker, seal included", "ms", :less, 1
       metric :growth, "private dirty memory of a worker on the way", "MB", :less, 1
       metric :share, "the same, in parts of what the master had in memory before the first request", "",
@@ -101,16 +102,21 @@ module CowBench
       { private: { "#{setting.label}, after #{last["requests"]}" => private_of(last) }, **memory,
         tree: Memory.mb(last["processes"].sum { |process| process["Pss"] }), rate: load["rate"],
         p50: load["p50"], p99: load["p99"], cpu: cpu_of(run["loads"]),
+        p99_between: between(setting, run["loads"]) { |part| part["p99"] },
         cpu_so_far: cpu_so_far(setting, run["loads"]), first_fork: run["first_fork"],
         spread: spread_of(run["points"].first) }.compact
     end
 
     # So far as well, for a reader who asks what a worker's whole life costs.
     def self.speed_values(setting, loads)
-      between = loads.to_h { |load| ["#{setting.label}, #{load["from"]} to #{load["to"]}", load] }
       { cpu_so_far: cpu_so_far(setting, loads),
-        cpu_between: between.transform_values { |load| cpu_of([load]) },
-        rate_between: between.transform_values { |load| load["rate"] } }
+        cpu_between: between(setting, loads) { |load| cpu_of([load]) },
+        rate_between: between(setting, loads) { |load| load["rate"] } }
+    end
+
+    # The block's figure of the requests between two stops.
+    def self.between(setting, loads)
+      loads.to_h { |load| ["#{setting.label}, #{load["from"]} to #{load["to"]}", yield(load)] }
     end
 
     def self.page_values(kinds)

@@ -155,6 +155,7 @@ module CowBench
       return { pressure: under_pressure.call, allocator: @build.allocator["name"] } if @pressure
 
       first_fork = @server.first_fork
+      rehearsal = @server.rehearsal
       points = []
       loads = []
       @steps.each_with_index do |step, i|
@@ -163,7 +164,7 @@ module CowBench
         watch if i.zero? && @setting.measure == :pages
       end
       { points: points, loads: loads, first_fork: first_fork, pages: (pages if @setting.measure == :pages),
-        allocator: @build.allocator["name"] }
+        allocator: @build.allocator["name"], rehearsal: rehearsal }
     end
 
     def under_pressure
