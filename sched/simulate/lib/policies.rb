@@ -138,15 +138,22 @@ module Scheduling
       end
     end
 
-    # Processor aggregation within a bonus: one order of all queued threads, as with one queue. A CPU runs
-    # the first thread of the address space that ran last on it, else the first one of those that have their
-    # home on it, in both cases if that is at most the bonus later than the head of all; else the head.
+    # Processor aggregation in one order of virtual time. A CPU serves the address spaces that have their home
+    # on it, and the threads of the kernel, by the paper's rule. When it has none of them, or when the first
+    # of them is later than the first of all by more than the bonus and a slice, it takes the address space of
+    # the first of all; of one that runs on its home just now only that thread.
     class Homes < Shared
+      KERNEL = 0
+
       def initialize(cpus, **options)
         super
         @homes = {}
         # Keys of each CPU's own, also of spaces that have moved away since.
         @own = cpus.map { Heap.new }
+      end
+
+      def margin
+        2 * @bonus + @slice
       end
 
       def idle_for(task)
@@ -164,20 +171,19 @@ module Scheduling
 
       def begin(task, cpu)
         super
-        move(task.space, cpu) unless task.space.zero? || @homes[task.space]
+        move(task.space, cpu) unless task.space == KERNEL || @homes[task.space]
       end
 
       private
 
       def choose(cpu, head)
-        chosen = super
-        return chosen unless chosen == head
-
-        own = first_own(cpu.number)
-        return own if own && (own >> BITS) <= (head >> BITS) + @bonus
-
-        settle(@at[head].space, cpu) unless own
-        head
+        own = [first_own(cpu.number), @spaces[KERNEL].top].compact.min
+        if own.nil? || (own >> BITS) > (head >> BITS) + @bonus + @slice
+          settle(@at[head].space, cpu)
+          return head
+        end
+        same = cpu.space && @homes[cpu.space] == cpu.number && @spaces[cpu.space].top
+        same && (same >> BITS) <= (own >> BITS) + @bonus ? same : own
       end
 
       def first_own(number)
@@ -189,13 +195,9 @@ module Scheduling
         end
       end
 
-      # A CPU that has nothing queued of its own takes the whole space, unless that runs on its home now:
-      # then it takes the one thread.
       def settle(space, cpu)
         home = @homes[space] or return
-        return if home == cpu.number || @cpus[home].task&.space == space
-
-        move(space, cpu)
+        move(space, cpu) unless home == cpu.number || @cpus[home].task&.space == space
       end
 
       def move(space, cpu)

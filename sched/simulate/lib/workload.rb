@@ -46,10 +46,11 @@ module Scheduling
       entries.map(&:space).uniq.count(&:positive?)
     end
 
-    # As many whole copies as give +threads+ at least; the last ones begin later, by up to +spread+ ns, so
-    # that copies do not move in step. With +same+ the copies are further threads of the same processes.
+    # As many whole copies as +threads+ has room for, one at least. All but the first begin later, by up to
+    # +spread+ ns, so that copies do not move in step. With +same+ the copies are further threads of the same
+    # processes.
     def multiplied(threads, spread:, random:, same: false)
-      copies = [threads.fdiv(entries.size).ceil, 1].max
+      copies = [threads / entries.size, 1].max
       spaces = entries.map(&:space).max
       all = copies.times.flat_map do |copy|
         delay = copy.zero? ? 0 : random.rand(spread + 1)
