@@ -11,7 +11,7 @@ module Scheduling
       sum = weights.sum
       weights.uniq.to_h do |weight|
         # How much later than the clock it may be, what may be run before it, and what may be behind the clock.
-        spread = Rational(slice * 100, weight) + bonus + [slice, bonus].max
+        spread = Rational(slice * 100, weight) + bonus + (slice + bonus)
         work = spread * (sum - weight) / 100 + (weights.size - 1) * slice
         [weight, (work / cpus + slice).ceil + weights.size]
       end

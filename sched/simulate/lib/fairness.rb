@@ -26,7 +26,7 @@ module Scheduling
     # 1 where all are equal, 1 / n where one has all.
     def self.jain(numbers)
       squares = numbers.sum { |number| number * number }
-      squares.zero? ? 1.0 : numbers.sum**2 / (numbers.size * squares)
+      squares.zero? ? 1.0 : (numbers.sum**2).fdiv(numbers.size * squares)
     end
 
     # The fair share of each: by weight, but no more than it wants; what it does not want goes to the others.

@@ -8,8 +8,8 @@ module Scheduling
   #
   # A thread has a virtual time: what it has run, in ns, by 100 / weight. Queues are in its order, and of
   # equal threads the one that came first is first. A clock is the greatest virtual time that a thread had
-  # when a CPU began to run it. Who has slept is put into a queue with the clock's time less one slice at
-  # the least, so that sleep does not earn more than that.
+  # when a CPU began to run it. Who has slept is given the clock's time less one slice at the least, so that
+  # sleep does not earn more than that; who has used its slice, the clock's time less lag.
   #
   # A key is a virtual time and, in its lower bits, a number that rises with each key.
   module Policies
@@ -41,9 +41,10 @@ module Scheduling
         @bonus || 0
       end
 
-      # How far a queued thread may be behind the clock.
+      # How far a queued thread may be behind the clock. While it waits, the clock comes to its virtual time
+      # and the margin at most; while it runs, those on other CPUs may move the clock as well.
       def lag
-        [@slice, margin].max
+        @slice + margin
       end
 
       # Whether the bound of Bound holds for a thread's wait.
@@ -67,9 +68,9 @@ module Scheduling
         !@idle.zero?
       end
 
-      # Before a thread is run or queued that was not.
-      def arrive(task)
-        least = @clock - @slice
+      # Before a thread is run or queued that was not. +woken+: it has slept and not used up its slice.
+      def arrive(task, woken)
+        least = @clock - (woken ? @slice : lag)
         task.vtime = least if task.vtime < least
       end
 
@@ -233,10 +234,10 @@ module Scheduling
         @idle[home] == 1 ? @cpus[home] : super
       end
 
-      def arrive(task)
+      def arrive(task, woken)
         home = home_of(task)
         translate(task, home)
-        least = @clocks[home] - @slice
+        least = @clocks[home] - (woken ? @slice : lag)
         task.vtime = least if task.vtime < least
       end
 

@@ -39,7 +39,8 @@ module Scheduling
       Metric.new(key: :busy, title: "CPUs are busy", unit: "% of the time", better: "more is better",
                  digits: 1, factor: 100)
     ].freeze
-    ORDER = ["recorded", "default", *Policies::ALL.keys].freeze
+    # In which policies get their colours.
+    ORDER = ["default", *Policies::ALL.keys, "recorded"].freeze
 
     # Figures by message: +messages+ is how many a hand-over counts as. Nil where nobody hands over.
     def self.per_message(figures, messages, seconds)
@@ -171,29 +172,24 @@ module Scheduling
       end
     end
 
-    # A line a policy, and a point for each measured row.
+    # A line a policy and bonus, and a point for each measured row.
     def chart(asked, metric)
       lines = columns.filter_map do |name|
         points = cpus.sort.filter_map { |count| (y = value(metric, asked, count, name)) && [count, y] }
-        Line.new(name, nil, points) if points.any?
+        Line.new(*name.split(" ", 2).values_at(0, 1), points) if points.any?
       end
       return if lines.empty?
 
       Picture.new(name: "#{metric.key.to_s.tr("_", "-")}-#{asked.zero? ? "recorded" : asked}",
                   title: "Simulated, #{about(asked)}: #{metric.title} (#{metric.better})", x_title: "CPUs",
                   y_title: metric.unit, lines: lines + points(metric), log_x: true,
-                  builds: colours, cases: [nil, MEASURED])
-    end
-
-    # One colour a column, the same in all pictures.
-    def colours
-      (columns + @measured.map { |row| column(row) }).uniq.sort_by { |name| ORDER.index(name[/\A\w+/]) || ORDER.size }
+                  builds: ORDER, cases: [*columns.map { |name| name.split(" ", 2)[1] }.uniq, MEASURED])
     end
 
     def points(metric)
       @measured.filter_map do |row|
         number = row[metric.key]
-        Line.new(column(row), MEASURED, [[row[:cpus], number * metric.factor]]) if number
+        Line.new(row[:policy], MEASURED, [[row[:cpus], number * metric.factor]]) if number
       end
     end
 

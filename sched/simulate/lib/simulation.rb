@@ -65,6 +65,7 @@ module Scheduling
 
     attr_reader :tasks, :cpus, :now, :slice, :policy
 
+    # +policy+ is a name of Policies::ALL, or what makes one like those.
     # +costs+: ns of a switch of threads, and ns more for one of address spaces. They are the time of the
     # thread that comes.
     def initialize(workload, policy, cpus:, slice: 20 * MS, bonus: 5 * MS, costs: [0, 0])
@@ -74,7 +75,8 @@ module Scheduling
       raise ArgumentError, "a switch costs a whole slice" if costs.sum >= slice
 
       @cpus = Array.new(cpus) { |number| CPU.new(number) }
-      @policy = Policies::ALL.fetch(policy).call(@cpus, slice, bonus)
+      maker = policy.is_a?(String) ? Policies::ALL.fetch(policy) : policy
+      @policy = maker.call(@cpus, slice, bonus)
       @tasks = make_tasks(workload.entries)
       @events = Heap.new
       @now = 0
@@ -84,9 +86,10 @@ module Scheduling
 
     # Simulates +seconds+ and gives the Figures of what came after +from+ seconds.
     def run(seconds, from: 0)
+      @figures.start(self)
       begin_all
       advance((from * 1_000 * MS).round)
-      @figures.start(self)
+      @figures.start(self) if from.positive?
       advance((seconds * 1_000 * MS).round)
       check
       @figures.finish(self, @beside_queue)
@@ -171,7 +174,7 @@ module Scheduling
       if cpu.slice.zero?
         stop(cpu, task, blocks: false)
         task.since = @now
-        queue(task)
+        queue(task, false)
         dispatch(cpu)
       else
         go_on(cpu, task)
@@ -249,15 +252,15 @@ module Scheduling
     def ready(task)
       task.since = @now
       cpu = @policy.idle_for(task)
-      return queue(task) unless cpu
+      return queue(task, true) unless cpu
 
       cpu.idle_ns += @now - cpu.from
-      @policy.arrive(task)
+      @policy.arrive(task, true)
       start(cpu, task)
     end
 
-    def queue(task)
-      @policy.arrive(task)
+    def queue(task, woken)
+      @policy.arrive(task, woken)
       @policy.put(task)
     end
 
