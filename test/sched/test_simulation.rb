@@ -53,7 +53,8 @@ class TestSchedulingSimulation < Minitest::Test
 
   def test_a_wake_up_that_comes_early_is_not_lost
     # The second is woken at 5 and at 10, while it waits for the CPU or runs; it needs two wake-ups a round.
-    early = [entry(1, [5, 1], [5, 1], [0, sleep_of(1_000)]), entry(1, [0, WAIT], [20, GO], [0, WAIT], [20, 0])]
+    early = [entry(1, [5, 1], [5, 1], [0, sleep_of(1_000)]),
+             entry(1, [0, WAIT], [20, GO], [0, WAIT], [20, 0])]
     _, simulation = play(early, "scx", 500)
     assert_equal [10, 40], simulation.tasks.map { |task| simulation.cpu_time(task) }
   end
@@ -144,8 +145,8 @@ class TestSchedulingSimulation < Minitest::Test
     threads = [entry(1, [30, sleep_of(100_000)]), spinner(2), spinner(2), spinner(3), spinner(3)]
     starts = []
     play(threads, noting("processor", starts), 200, cpus: 2)
-    late = starts.last(12)
-    assert_equal [[1, 2], [3, 4]], [1, 0].map { |cpu| late.select { |_, on| on == cpu }.map(&:first).uniq.sort }
+    late = starts.last(12).group_by(&:last).transform_values { |found| found.map(&:first).uniq.sort }
+    assert_equal({ 1 => [1, 2], 0 => [3, 4] }, late)
   end
 
   def test_one_process_uses_all_cpus
@@ -158,7 +159,7 @@ class TestSchedulingSimulation < Minitest::Test
 
   def test_address_spaces_stay_on_their_cpus
     threads = [1, 2, 3, 4].flat_map { |space| Array.new(3) { spinner(space) } }
-    switches = { "scx" => nil, "processor" => nil, "homes" => nil }.keys.to_h do |policy|
+    switches = %w[scx processor homes].to_h do |policy|
       [policy, play(threads, policy, 10_000, cpus: 4, bonus: 10)[0][:address_space_switches]]
     end
     assert_operator switches["processor"], :<=, 12
@@ -252,7 +253,9 @@ class TestSchedulingSimulation < Minitest::Test
     threads = [spinner(1), spinner(1, 200), spinner(2), spinner(3, 50)]
     [0, 10, 100].each do |bonus|
       found = shares(threads, "rule", 90_000, bonus: bonus)
-      [20_000, 40_000, 20_000, 10_000].zip(found) { |fair, share| assert_in_delta fair, share, 4 * (bonus + 10) }
+      [20_000, 40_000, 20_000, 10_000].zip(found) do |fair, share|
+        assert_in_delta fair, share, 4 * (bonus + 10)
+      end
     end
   end
 
@@ -321,7 +324,8 @@ class TestSchedulingSimulation < Minitest::Test
   # A policy of which one method is replaced.
   def changed(policy, method, &body)
     lambda do |cpus, slice, bonus|
-      Policies::ALL.fetch(policy).call(cpus, slice, bonus).tap { |made| made.define_singleton_method(method, &body) }
+      made = Policies::ALL.fetch(policy).call(cpus, slice, bonus)
+      made.tap { made.define_singleton_method(method, &body) }
     end
   end
 

@@ -10,7 +10,7 @@ module Scheduling
     def self.table(weights, cpus:, slice:, bonus: 0)
       sum = weights.sum
       weights.uniq.to_h do |weight|
-        # How much later than the clock it may be, what may be run before it, and what may be behind the clock.
+        # How much later than the clock it may be, what may be run before it, how far others are behind.
         spread = Rational(slice * 100, weight) + bonus + (slice + bonus)
         work = spread * (sum - weight) / 100 + (weights.size - 1) * slice
         [weight, (work / cpus + slice).ceil + weights.size]

@@ -63,7 +63,8 @@ module Scheduling
       end
       options.on("--messages N", "messages that the traced program counted (else each wake-up of a thread",
                  "by another thread is one)") { |text| @messages = whole("--messages", text, 1..10**12) }
-      options.on("--workload NAME", "without a trace: #{Generator::ALL.keys.join(", ")} (default chatroom)") do |name|
+      options.on("--workload NAME",
+                 "without a trace: #{Generator::ALL.keys.join(", ")} (default chatroom)") do |name|
         @options[:workload] = known("--workload", [name], Generator::ALL.keys).first
       end
       options.on("--processes N", "without a trace: its processes (default 8)") do |text|
@@ -85,7 +86,8 @@ module Scheduling
       options.on("--policies NAME,...", Array, "(default #{Policies::ALL.keys.join(",")})") do |names|
         @options[:policies] = known("--policies", names, Policies::ALL.keys).uniq
       end
-      options.on("--bonus MS,...", Array, "of virtual time, for #{Policies::WITH_BONUS.join(", ")} (default 5)") do |all|
+      options.on("--bonus MS,...", Array,
+                 "of virtual time, for #{Policies::WITH_BONUS.join(", ")} (default 5)") do |all|
         @options[:bonus] = all.map { |text| real("--bonus", text, 0..1_000_000) }.uniq
       end
       options.on("--slice MS", "that a thread runs at the most (default 20)") do |text|
@@ -109,10 +111,12 @@ module Scheduling
       options.on("--measured FILE,...", Array, "results.json of measured runs, to be drawn beside") do |paths|
         @measured = paths.flat_map { |path| Measured.read(path) }
       end
-      options.on("--quick", "#{QUICK[:cpus].join(" and ")} CPUs for #{QUICK[:seconds]} s, to see that it works") do
+      options.on("--quick", "#{QUICK[:cpus].join(" and ")} CPUs for #{QUICK[:seconds]} s") do
         @options.merge!(QUICK)
       end
-      options.on("--output DIR", "where the results go (default build/sched/simulate)") { |path| @output = path }
+      options.on("--output DIR", "where the results go (default build/sched/simulate)") do |path|
+        @output = path
+      end
     end
 
     # --KEY N,...
@@ -139,6 +143,9 @@ module Scheduling
 
     def work(rest)
       no_arguments(rest)
+      costs = @options.values_at(:switch_cost, :space_cost).sum
+      raise Bad, "a switch of address spaces would cost a whole slice" if costs >= ns(@options[:slice])
+
       base = workload
       @output = output(@output || File.join(ROOT, "build/sched/simulate"))
       facts = CowBench::Machine.facts(ROOT).merge(name: File.basename(@output), commands: [to_s])
@@ -153,21 +160,22 @@ module Scheduling
       raise Bad, "--trace wants --pids, and --pids wants --trace" if @trace.nil? != @pids.nil?
 
       base = @trace ? Trace.read(@trace, @pids) : made
-      raise Bad, "--messages wants a --trace with wake-ups of threads by threads" if @messages && !counted?(base)
-
-      base.messages = @messages.fdiv(base.recorded[:hand_overs]) if @messages
+      count(base) if @messages
       @options.delete(:processes) if @trace
       @options[:workload] = base.name
       base
     end
 
     def made
-      Generator.make(@options[:workload], processes: @options[:processes], threads: @options[:processes],
+      Generator.make(@options[:workload], processes: @options[:processes], threads: 1,
                                           random: Random.new(@options[:seed]))
     end
 
-    def counted?(base)
-      base.recorded && base.recorded[:hand_overs].positive?
+    def count(base)
+      hand_overs = base.recorded ? base.recorded[:hand_overs] : 0
+      raise Bad, "--messages wants a --trace with wake-ups of threads by threads" if hand_overs.zero?
+
+      base.messages = @messages.fdiv(hand_overs)
     end
 
     def simulate(base, progress)
@@ -190,11 +198,10 @@ module Scheduling
 
     def row(base, threads, cpus, policy, bonus)
       random = Random.new(@options[:seed])
-      played = base.multiplied(threads, spread: spread(base), random: random, same: @options[:same_processes])
+      played = base.multiplied(threads, spread: spread(base), random: random,
+                                        same: @options[:same_processes])
       played = played.with_spinners(@options[:spinners], @options[:weights])
       costs = @options.values_at(:switch_cost, :space_cost)
-      raise Bad, "a switch of address spaces would cost a whole slice" if costs.sum >= ns(@options[:slice])
-
       simulation = Simulation.new(played, policy, cpus: cpus, slice: ns(@options[:slice]),
                                                   bonus: ns(bonus || 0), costs: costs)
       figures = simulation.run(@options[:seconds], from: @options[:seconds] * BEFORE)

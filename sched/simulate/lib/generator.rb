@@ -24,14 +24,13 @@ module Scheduling
     # which waits until its own message has come back; the server's receiver, which hands each message to
     # the senders of all users of the room; the server's sender; the client's receiver.
     def chatroom(processes, threads, random)
-      rooms = [threads.fdiv(USERS * 4).ceil, processes.fdiv(2).ceil].max
-      entries = []
-      rooms.times do |room|
-        pair = room * 2 % (processes - processes % 2)
-        spaces = processes == 1 ? [1, 1] : [pair + 1, pair + 2]
-        entries.concat(Room.new(spaces, entries.size, random).entries)
+      servers = [processes / 2, 1].max
+      clients = [processes - servers, 1].max
+      rooms = [threads.fdiv(USERS * 4).ceil, clients].max
+      rooms.times.each_with_object([]) do |room, entries|
+        client = processes == 1 ? 1 : servers + room % clients + 1
+        entries.concat(Room.new([room % servers + 1, client], entries.size, random).entries)
       end
-      entries
     end
 
     # One room, whose threads begin at the place +first+.

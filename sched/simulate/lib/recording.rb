@@ -19,7 +19,7 @@ module Scheduling
     NICE_0 = 120
     NICES = (100..139).freeze
     # Threads of the kernel that the table may lack: they come and go.
-    KERNEL = %r{\A(kworker|ksoftirqd|migration|cpuhp|idle_inject|irq|rcu\w*|kcompactd|kswapd)[/\d]|\Arcu|\Akthreadd\z}
+    KERNEL = %r{\A((kworker|ksoftirqd|migration|cpuhp|irq|kcompactd|kswapd)[/\d]|rcu|kthreadd\z)}
 
     # since: of its run; state: :new, :running, :ready, :blocked or :ended; run: ns since its last step;
     # ready_at: when it began to wait for a CPU.
@@ -197,8 +197,8 @@ module Scheduling
       program = Program.new([], [])
       thread.steps.each { |run, act| program.add(run, act) }
       program.add(1, Program::GO) if program.total.zero?
-      Entry.new(kind: kind(thread), space: space(thread), weight: weight(thread.prio), program: program, copy: 0,
-                delay: 0)
+      Entry.new(kind: kind(thread), space: space(thread), weight: weight(thread.prio), program: program,
+                copy: 0, delay: 0)
     end
 
     # The name of its process, where that was seen: processes of one name want the same.

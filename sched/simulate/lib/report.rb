@@ -46,8 +46,9 @@ module Scheduling
     def self.per_message(figures, messages, seconds)
       count = figures[:hand_overs] * messages
       per = ->(key) { figures[key] / count.to_f if count.positive? }
-      { address_space_switches_per_message: per.(:address_space_switches), switches_per_message: per.(:switches),
-        migrations_per_message: per.(:migrations), messages_per_second: count / seconds }
+      { address_space_switches_per_message: per.(:address_space_switches),
+        switches_per_message: per.(:switches), migrations_per_message: per.(:migrations),
+        messages_per_second: count / seconds }
     end
 
     def initialize(facts, options, rows, measured)
@@ -80,7 +81,7 @@ module Scheduling
        "simulated: #{@options[:seconds]} s, of which the first fifth is not counted; slice " \
        "#{@options[:slice]} ms; a switch costs #{@options[:switch_cost]} ns, one of address spaces " \
        "#{@options[:space_cost]} ns more; seed #{@options[:seed]}",
-       "a message is a wake-up of a thread by another thread#{", as the traced program counted them" if scaled?}",
+       "a message is #{scaled? ? "what the traced program counted" : "a wake-up of a thread by another"}",
        "CPUs idled beside a queue for #{beside} ns in all runs; no wait was longer than its bound",
        *("measured, for comparison: #{compared}" if @measured.any?)]
     end
@@ -133,7 +134,8 @@ module Scheduling
     # Nil where no run has the figure.
     def table(asked, metric)
       rows = cpus.map do |count|
-        [count == 1 ? "1 CPU" : "#{count} CPUs", *columns.map { |name| cell(metric, value(metric, asked, count, name)) }]
+        cells = columns.map { |name| cell(metric, value(metric, asked, count, name)) }
+        [count == 1 ? "1 CPU" : "#{count} CPUs", *cells]
       end
       return if rows.all? { |_, *cells| cells.all?("-") }
 
@@ -209,7 +211,8 @@ module Scheduling
         super.zip(lines).map do |plot, line|
           next plot unless line.case == MEASURED
 
-          plot.sub("with lines linewidth 2.5", "with points pointtype 7 pointsize 0.9").sub(/ dashtype .*/, "")
+          plot.sub("with lines linewidth 2.5", "with points pointtype 7 pointsize 0.9")
+              .sub(/ dashtype .*/, "")
         end
       end
     end

@@ -203,7 +203,7 @@ module Scheduling
         act = task.acts[task.step]
         next_step(task)
         if act >= 0
-          wake(task, @tasks[task.copy + act])
+          wake(@tasks[task.copy + act])
         elsif act == Program::WAIT
           next consume(task) if task.tokens.positive?
 
@@ -237,7 +237,7 @@ module Scheduling
     end
 
     # A hand-over: what is counted as a message.
-    def wake(waker, task)
+    def wake(task)
       task.woken += 1
       @figures.handed_over if task.space.positive?
       if task.waiting

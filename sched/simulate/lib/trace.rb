@@ -12,10 +12,11 @@ module Scheduling
     Bad = Class.new(StandardError)
 
     # "comm-pid (tgid) [cpu] flags seconds: event: text"; the tgid and the flags may be missing.
-    LINE = /\A\s*(?<comm>.*)-(?<pid>\d+)\s+(?:\(\s*(?:\d+|-+)\)\s+)?\[(?<cpu>\d+)\]\s+(?:(?<flags>[^\s:]{4,6})\s+)?
-            (?<second>\d+)\.(?<part>\d{6}|\d{9}):\s+(?<event>\w+):\s?(?<text>.*)\z/x
-    SWITCH = /\Aprev_comm=(.*) prev_pid=(\d+) prev_prio=(-?\d+) prev_state=(\S+) ==>
-              \ next_comm=(.*)\ next_pid=(\d+)\ next_prio=(-?\d+)/x
+    LINE = /\A\s*(?<comm>.*)-(?<pid>\d+)\s+(?:\(\s*(?:\d+|-+)\)\s+)?\[(?<cpu>\d+)\]\s+
+            (?:(?<flags>[^\s:]{4,6})\s+)?(?<second>\d+)\.(?<part>\d{6}|\d{9}):\s+
+            (?<event>\w+):\s?(?<text>.*)\z/x
+    SWITCH = Regexp.new('\Aprev_comm=(.*) prev_pid=(\d+) prev_prio=(-?\d+) prev_state=(\S+) ==> ' \
+                        'next_comm=(.*) next_pid=(\d+) next_prio=(-?\d+)')
     WAKING = /\Acomm=(.*) pid=(\d+) prio=(-?\d+)/
     FORK = /\Acomm=(.*) pid=(\d+) child_comm=(.*) child_pid=(\d+)/
     ENTRIES = %r{\A# entries-in-buffer/entries-written: (\d+)/(\d+)}
