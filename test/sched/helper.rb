@@ -44,8 +44,8 @@ module SchedulingTest
 
   # A policy in which the places of the threads that were put on a CPU are noted, with the time.
   def noting(name, starts)
-    lambda do |cpus, slice, bonus|
-      policy = Policies::ALL.fetch(name).call(cpus, slice, bonus)
+    lambda do |cpus, **options|
+      policy = Policies::ALL.fetch(name).call(cpus, **options)
       policy.define_singleton_method(:begin) do |task, cpu|
         starts << [task.index, cpu.number]
         super(task, cpu)

@@ -228,10 +228,10 @@ class TestSchedulingSimulation < Minitest::Test
   def test_the_bound_by_hand
     # 17 equal threads, 4 CPUs, slices of 20, a bonus of 5: 16 * (20 + 5 + 25 + 20) / 4 + 20, and the
     # rounding of 17 virtual times.
-    assert_equal({ 100 => 300 + 17 }, Bound.table([100] * 17, cpus: 4, slice: 20, bonus: 5))
+    assert_equal({ 100 => 300 + 17 }, Bound.table([100] * 17, cpus: 4, slice: 20, lag: 25, margin: 5))
     # One of weight 50 beside one of weight 100: (40 + 0 + 20) * 1 + 20 + 20; and (20 + 20) / 2 + 20 + 20.
-    assert_equal({ 50 => 102, 100 => 62 }, Bound.table([50, 100], cpus: 1, slice: 20))
-    assert_equal({ 100 => 20 + 1 }, Bound.table([100], cpus: 3, slice: 20))
+    assert_equal({ 50 => 102, 100 => 62 }, Bound.table([50, 100], cpus: 1, slice: 20, lag: 20))
+    assert_equal({ 100 => 20 + 1 }, Bound.table([100], cpus: 3, slice: 20, lag: 20))
   end
 
   # Two threads of one space against one of another. With a bonus of 100 the two go on until both are more
@@ -242,7 +242,7 @@ class TestSchedulingSimulation < Minitest::Test
     assert_equal [*[0, 2] * 11, 1], order(threads, "rule", 229, bonus: 100)
     [5, 100, 1_000].each do |bonus|
       wait = play(threads, "rule", 20_000, bonus: bonus)[0][:longest_wait_ms] * 1e6
-      bound = Bound.table([100] * 3, cpus: 1, slice: 10, bonus: bonus)[100]
+      bound = Bound.table([100] * 3, cpus: 1, slice: 10, lag: bonus + 10, margin: bonus)[100]
       assert_operator wait, :>=, 2 * bonus
       assert_operator wait, :<=, bound
     end
@@ -259,6 +259,18 @@ class TestSchedulingSimulation < Minitest::Test
     end
   end
 
+  # Threads that give away what they are behind by more than the carry, whenever they have used up a slice,
+  # are never behind by the bonus: where the carry is less, a CPU stays with an address space for ever.
+  def test_a_carry_of_less_than_the_bonus_is_unfair
+    threads = [*[spinner(1)] * 8, spinner(2)]
+    shares = [nil, 200, 100].map do |carry|
+      shares(threads, "rule", 90_000, cpus: 2, bonus: 200, carry: carry).last
+    end
+    assert_in_delta 20_000, shares[0], 500
+    assert_in_delta 20_000, shares[1], 500
+    assert_operator shares[2], :>, 80_000
+  end
+
   # -- by chance
 
   def test_all_policies_keep_all_invariants
@@ -266,6 +278,7 @@ class TestSchedulingSimulation < Minitest::Test
       random = Random.new(seed)
       entries = chance(random)
       options = { cpus: 1 + random.rand(5), slice: 5 + random.rand(60), bonus: random.rand(100),
+                  credit: random.rand(60), carry: [nil, random.rand(90)].sample(random: random),
                   costs: [random.rand(3), random.rand(2)] }
       Policies::ALL.each_key do |policy|
         figures, simulation = play(entries, policy, 3_000, **options)
@@ -305,7 +318,7 @@ class TestSchedulingSimulation < Minitest::Test
       entries = chance(random)
       options = { cpus: 1 + random.rand(3), slice: 5 + random.rand(60), bonus: random.rand(100) }
       { "rule" => true, "scx" => false }.each do |policy, with|
-        listed = ->(cpus, slice, bonus) { Listed.new(cpus, slice: slice, bonus: with ? bonus : nil) }
+        listed = ->(cpus, bonus:, **more) { Listed.new(cpus, bonus: with ? bonus : nil, **more) }
         wanted, found = [listed, policy].map { |one| play(entries, one, 3_000, **options)[0] }
         assert_equal wanted, found, "seed #{seed}, #{policy}"
       end
@@ -323,8 +336,8 @@ class TestSchedulingSimulation < Minitest::Test
 
   # A policy of which one method is replaced.
   def changed(policy, method, &body)
-    lambda do |cpus, slice, bonus|
-      made = Policies::ALL.fetch(policy).call(cpus, slice, bonus)
+    lambda do |cpus, **options|
+      made = Policies::ALL.fetch(policy).call(cpus, **options)
       made.tap { made.define_singleton_method(method, &body) }
     end
   end

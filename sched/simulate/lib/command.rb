@@ -40,7 +40,7 @@ module Scheduling
 
     def initialize(arguments)
       super
-      @options = { cpus: CPUS, threads: [0], policies: Policies::ALL.keys, bonus: [5.0], slice: 20.0,
+      @options = { cpus: CPUS, threads: [0], policies: Policies::ALL.keys, bonus: [5.0], slice: 5.0,
                    seconds: 1.0, seed: 1, processes: 8, spinners: 0, weights: [100], switch_cost: 0,
                    space_cost: 0, workload: "chatroom", same_processes: false }
     end
@@ -90,8 +90,16 @@ module Scheduling
                  "of virtual time, for #{Policies::WITH_BONUS.join(", ")} (default 5)") do |all|
         @options[:bonus] = all.map { |text| real("--bonus", text, 0..1_000_000) }.uniq
       end
-      options.on("--slice MS", "that a thread runs at the most (default 20)") do |text|
+      options.on("--slice MS", "that a thread runs at the most (default 5)") do |text|
         @options[:slice] = real("--slice", text, 0.001..1_000_000)
+      end
+      options.on("--credit MS",
+                 "that a thread is behind the clock at most when it wakes (default: the slice)") do |text|
+        @options[:credit] = real("--credit", text, 0..1_000_000)
+      end
+      options.on("--carry MS",
+                 "the same when it has used up its slice (default: that, and what the rule allows)") do |text|
+        @options[:carry] = real("--carry", text, 0..1_000_000)
       end
       { switch_cost: "a switch of threads takes (default 0)",
         space_cost: "one between address spaces takes beside that (default 0)" }.each do |key, text|
@@ -201,9 +209,7 @@ module Scheduling
       played = base.multiplied(threads, spread: spread(base), random: random,
                                         same: @options[:same_processes])
       played = played.with_spinners(@options[:spinners], @options[:weights])
-      costs = @options.values_at(:switch_cost, :space_cost)
-      simulation = Simulation.new(played, policy, cpus: cpus, slice: ns(@options[:slice]),
-                                                  bonus: ns(bonus || 0), costs: costs)
+      simulation = Simulation.new(played, policy, cpus: cpus, bonus: ns(bonus || 0), **times)
       figures = simulation.run(@options[:seconds], from: @options[:seconds] * BEFORE)
       { workload: base.name, policy: policy, bonus_ms: bonus, cpus: cpus, threads: played.entries.size,
         processes: played.processes, asked_threads: threads, simulated: true,
@@ -214,6 +220,13 @@ module Scheduling
     # Copies begin within the length of the trace, but before it is counted.
     def spread(base)
       [base.length, @options[:seconds] * 1_000 * MS * BEFORE].compact.min.to_i
+    end
+
+    def times
+      credit, carry = @options.values_at(:credit, :carry)
+      slice = ns(@options[:slice])
+      { slice: slice, credit: credit ? ns(credit) : slice, carry: carry && ns(carry),
+        costs: @options.values_at(:switch_cost, :space_cost) }
     end
 
     def ns(milliseconds)

@@ -35,7 +35,8 @@ module Scheduling
       reset
       @from = simulation.now
       @before = simulation.tasks.map { |task| simulation.cpu_time(task) }
-      @blocked_before = simulation.tasks.map(&:blocks)
+      # Nil for those that can not run now.
+      @blocked_before = simulation.tasks.map { |task| task.blocks unless task.away }
       @busy_before = busy(simulation)
     end
 
@@ -44,7 +45,7 @@ module Scheduling
       time = simulation.now - @from
       tasks = simulation.tasks
       used = tasks.each_with_index.map { |task, i| simulation.cpu_time(task) - @before[i] }
-      hungry = tasks.each_with_index.map { |task, i| task.blocks == @blocked_before[i] && used[i].positive? }
+      hungry = tasks.each_with_index.map { |task, i| task.blocks == @blocked_before[i] }
       { dispatches: @dispatches, switches: @switches, address_space_switches: @space_switches,
         migrations: @migrations, hand_overs: @hand_overs,
         busy: (busy(simulation) - @busy_before).fdiv(time * simulation.cpus.size),

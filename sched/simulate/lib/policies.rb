@@ -8,8 +8,8 @@ module Scheduling
   #
   # A thread has a virtual time: what it has run, in ns, by 100 / weight. Queues are in its order, and of
   # equal threads the one that came first is first. A clock is the greatest virtual time that a thread had
-  # when a CPU began to run it. Who has slept is given the clock's time less one slice at the least, so that
-  # sleep does not earn more than that; who has used its slice, the clock's time less lag.
+  # when a CPU began to run it. Who has slept is given the clock's time less the credit at the least, so that
+  # sleep does not earn more than that; who has used up its slice, the clock's time less the carry.
   #
   # A key is a virtual time and, in its lower bits, a number that rises with each key.
   module Policies
@@ -22,11 +22,14 @@ module Scheduling
 
       attr_reader :queued
 
-      # +bonus+ in ns of virtual time, nil without the paper's rule.
-      def initialize(cpus, slice:, bonus: nil)
+      # All in ns of virtual time but the slice. +bonus+ is nil without the paper's rule. +carry+ is, if nil,
+      # so long that on one CPU none is given away: the margin, by which others may get ahead, and a slice.
+      def initialize(cpus, slice:, credit: slice, carry: nil, bonus: nil)
         @cpus = cpus
         @slice = slice
         @bonus = bonus
+        @credit = credit
+        @carry = carry || margin + slice
         @clock = 0
         @number = 0
         @queued = 0
@@ -41,10 +44,10 @@ module Scheduling
         @bonus || 0
       end
 
-      # How far a queued thread may be behind the clock. While it waits, the clock comes to its virtual time
-      # and the margin at most; while it runs, those on other CPUs may move the clock as well.
+      # How far a queued thread may be behind the clock: as far as when it was queued, or, as others are
+      # taken before it, the margin.
       def lag
-        @slice + margin
+        [@credit, @carry, margin].max
       end
 
       # Whether the bound of Bound holds for a thread's wait.
@@ -70,7 +73,7 @@ module Scheduling
 
       # Before a thread is run or queued that was not. +woken+: it has slept and not used up its slice.
       def arrive(task, woken)
-        least = @clock - (woken ? @slice : lag)
+        least = @clock - (woken ? @credit : @carry)
         task.vtime = least if task.vtime < least
       end
 
@@ -237,7 +240,7 @@ module Scheduling
       def arrive(task, woken)
         home = home_of(task)
         translate(task, home)
-        least = @clocks[home] - (woken ? @slice : lag)
+        least = @clocks[home] - (woken ? @credit : @carry)
         task.vtime = least if task.vtime < least
       end
 
@@ -340,11 +343,11 @@ module Scheduling
 
     # What --policies names, in the order of tables, and what makes it.
     ALL = {
-      "scx" => ->(cpus, slice, _) { Shared.new(cpus, slice: slice) },
-      "rule" => ->(cpus, slice, bonus) { Shared.new(cpus, slice: slice, bonus: bonus) },
-      "queues" => ->(cpus, slice, _) { Queues.new(cpus, slice: slice, by_space: false) },
-      "processor" => ->(cpus, slice, bonus) { Queues.new(cpus, slice: slice, bonus: bonus) },
-      "homes" => ->(cpus, slice, bonus) { Homes.new(cpus, slice: slice, bonus: bonus) }
+      "scx" => ->(cpus, **options) { Shared.new(cpus, **options, bonus: nil) },
+      "rule" => ->(cpus, **options) { Shared.new(cpus, **options) },
+      "queues" => ->(cpus, **options) { Queues.new(cpus, **options, bonus: nil, by_space: false) },
+      "processor" => ->(cpus, **options) { Queues.new(cpus, **options) },
+      "homes" => ->(cpus, **options) { Homes.new(cpus, **options) }
     }.freeze
     # Those that have a bonus.
     WITH_BONUS = %w[rule processor homes].freeze

@@ -79,11 +79,15 @@ module Scheduling
       beside = @rows.sum { |row| row[:idle_beside_queue_ns] }
       [*CowBench::Machine.head(@facts),
        "simulated: #{@options[:seconds]} s, of which the first fifth is not counted; slice " \
-       "#{@options[:slice]} ms; a switch costs #{@options[:switch_cost]} ns, one of address spaces " \
-       "#{@options[:space_cost]} ns more; seed #{@options[:seed]}",
+       "#{@options[:slice]} ms#{limits}; a switch costs #{@options[:switch_cost]} ns, one of address " \
+       "spaces #{@options[:space_cost]} ns more; seed #{@options[:seed]}",
        "a message is #{scaled? ? "what the traced program counted" : "a wake-up of a thread by another"}",
        "CPUs idled beside a queue for #{beside} ns in all runs; no wait was longer than its bound",
        *("measured, for comparison: #{compared}" if @measured.any?)]
+    end
+
+    def limits
+      %i[credit carry].map { |key| ", #{key} #{@options[key]} ms" if @options[key] }.join
     end
 
     def scaled?

@@ -21,9 +21,10 @@ module Scheduling
       attr_reader :index, :entry, :space, :weight, :runs, :acts, :copy
       # step: the place in its program; left: ns of that step's run; tokens: wake-ups that came before
       # it blocked; since: when it became ready; used: CPU time since it was last put on a CPU; begun:
-      # whether its delay has passed; blocks: how often it has left a CPU of itself.
+      # whether its delay has passed; away: whether it can not run now; blocks: how often it has left a CPU
+      # of itself.
       attr_accessor :vtime, :queue, :cpu, :step, :left, :tokens, :waiting, :since, :used, :cpu_ns, :cost_ns,
-                    :passes, :woken, :consumed, :bound, :begun, :blocks
+                    :passes, :woken, :consumed, :bound, :begun, :away, :blocks
 
       def initialize(index, entry, bound)
         @index = index
@@ -36,6 +37,7 @@ module Scheduling
         @bound = bound
         @vtime = @step = @tokens = @since = @used = @cpu_ns = @cost_ns = @passes = @woken = @consumed = 0
         @blocks = 0
+        @away = entry.delay.positive?
         @left = @runs[0]
       end
 
@@ -66,9 +68,11 @@ module Scheduling
     attr_reader :tasks, :cpus, :now, :slice, :policy
 
     # +policy+ is a name of Policies::ALL, or what makes one like those.
+    # +credit+ and +carry+: see Policies.
     # +costs+: ns of a switch of threads, and ns more for one of address spaces. They are the time of the
     # thread that comes.
-    def initialize(workload, policy, cpus:, slice: 20 * MS, bonus: 5 * MS, costs: [0, 0])
+    def initialize(workload, policy, cpus:, slice: 5 * MS, bonus: 5 * MS, credit: slice, carry: nil,
+                   costs: [0, 0])
       @workload = workload
       @slice = slice
       @switch_cost, @space_cost = costs
@@ -76,7 +80,7 @@ module Scheduling
 
       @cpus = Array.new(cpus) { |number| CPU.new(number) }
       maker = policy.is_a?(String) ? Policies::ALL.fetch(policy) : policy
-      @policy = maker.call(@cpus, slice, bonus)
+      @policy = maker.call(@cpus, slice: slice, bonus: bonus, credit: credit, carry: carry)
       @tasks = make_tasks(workload.entries)
       @events = Heap.new
       @now = 0
@@ -110,7 +114,8 @@ module Scheduling
     def make_tasks(entries)
       raise ArgumentError, "more than #{MOST} threads" if entries.size > MOST - @cpus.size
 
-      limits = Bound.table(entries.map(&:weight), cpus: @cpus.size, slice: @slice, bonus: @policy.margin)
+      limits = Bound.table(entries.map(&:weight), cpus: @cpus.size, slice: @slice, lag: @policy.lag,
+                                                  margin: @policy.margin)
       entries.each_with_index.map do |entry, i|
         Task.new(i, entry, @policy.bounded? ? limits[entry.weight] : Float::INFINITY)
       end
@@ -130,6 +135,8 @@ module Scheduling
       return ready(task) if task.left.positive? || act > Program::WAIT || act == Program::GO
 
       next_step(task)
+      task.away = true
+      task.blocks += 1
       if act == Program::WAIT
         task.tokens.positive? ? consume(task) : (return task.waiting = true)
         ready(task)
@@ -251,6 +258,7 @@ module Scheduling
 
     def ready(task)
       task.since = @now
+      task.away = false
       cpu = @policy.idle_for(task)
       return queue(task, true) unless cpu
 
@@ -310,6 +318,7 @@ module Scheduling
     def stop(cpu, task, blocks: true)
       task.vtime += -(-task.used * 100 / task.weight)
       task.blocks += 1 if blocks
+      task.away = blocks
       cpu.task = nil
     end
 
