@@ -93,7 +93,7 @@ module Scheduling
         @all.pop if key == head
         @spaces[task.space].pop if @bonus
         @queued -= 1
-        check(head, key)
+        check(head, key, @clock)
         task
       end
 
@@ -135,10 +135,10 @@ module Scheduling
         own && (own >> BITS) <= (head >> BITS) + @bonus ? own : head
       end
 
-      def check(head, key)
+      def check(head, key, clock)
         vtime = key >> BITS
         raise Broken, "a thread was run before its turn" if key < head || vtime > (head >> BITS) + margin
-        raise Broken, "a thread fell behind the clock by more than #{lag} ns" if vtime < @clock - lag
+        raise Broken, "a thread fell behind the clock by more than #{lag} ns" if vtime < clock - lag
       end
     end
 
@@ -303,6 +303,7 @@ module Scheduling
       end
 
       def from(queue, key, head)
+        check(head, key, @clocks[queue])
         task = @at.delete(key)
         @heaps[queue].pop if key == head
         heap = @groups[queue][group(task)]
