@@ -62,7 +62,12 @@ module Scheduling
         @pids = path
       end
       options.on("--messages N", "messages that the traced program counted (else each wake-up of a thread",
-                 "by another thread is one)") { |text| @messages = whole("--messages", text, 1..10**12) }
+                 "by another thread is one)") do |text|
+        @options[:messages] = whole("--messages", text, 1..10**12)
+      end
+      options.on("--recorded-by NAME", "the policy under which it was traced (default recorded)") do |name|
+        @options[:recorded_by] = name
+      end
       options.on("--workload NAME",
                  "without a trace: #{Generator::ALL.keys.join(", ")} (default chatroom)") do |name|
         @options[:workload] = known("--workload", [name], Generator::ALL.keys).first
@@ -168,7 +173,7 @@ module Scheduling
       raise Bad, "--trace wants --pids, and --pids wants --trace" if @trace.nil? != @pids.nil?
 
       base = @trace ? Trace.read(@trace, @pids) : made
-      count(base) if @messages
+      count(base) if @options[:messages]
       @options.delete(:processes) if @trace
       @options[:workload] = base.name
       base
@@ -183,7 +188,7 @@ module Scheduling
       hand_overs = base.recorded ? base.recorded[:hand_overs] : 0
       raise Bad, "--messages wants a --trace with wake-ups of threads by threads" if hand_overs.zero?
 
-      base.messages = @messages.fdiv(hand_overs)
+      base.messages = @options[:messages].fdiv(hand_overs)
     end
 
     def simulate(base, progress)
@@ -240,7 +245,8 @@ module Scheduling
 
       recorded = base.recorded
       per = Report.per_message(recorded, base.messages, recorded[:seconds])
-      [*rows, { workload: base.name, policy: "recorded", bonus_ms: nil, simulated: false, **per, **recorded }]
+      [*rows, { workload: base.name, policy: @options[:recorded_by] || "recorded", bonus_ms: nil,
+                simulated: false, **per, **recorded }]
     end
   end
 end

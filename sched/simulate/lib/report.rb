@@ -81,22 +81,13 @@ module Scheduling
        "simulated: #{@options[:seconds]} s, of which the first fifth is not counted; slice " \
        "#{@options[:slice]} ms#{limits}; a switch costs #{@options[:switch_cost]} ns, one of address " \
        "spaces #{@options[:space_cost]} ns more; seed #{@options[:seed]}",
-       "a message is #{scaled? ? "what the traced program counted" : "a wake-up of a thread by another"}",
+       "a message is #{@options[:messages] ? "what the traced program counted" : "a wake-up of a thread by another"}",
        "CPUs idled beside a queue for #{beside} ns in all runs; no wait was longer than its bound",
        *("measured, for comparison: #{compared}" if @measured.any?)]
     end
 
     def limits
       %i[credit carry].map { |key| ", #{key} #{@options[key]} ms" if @options[key] }.join
-    end
-
-    def scaled?
-      @measured.any? { |row| row[:policy] == "recorded" && row[:hand_overs] && scaled_row?(row) }
-    end
-
-    def scaled_row?(row)
-      per = row[:address_space_switches_per_message]
-      per && (per * row[:hand_overs] - row[:address_space_switches]).abs > 0.5
     end
 
     def compared
