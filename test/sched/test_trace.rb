@@ -164,6 +164,7 @@ class TestSchedulingTrace < Minitest::Test
     assert_equal [1, 2, 3, 4, 5, 6], found.entries.map(&:space)
     assert_equal [0, 0, 2, 2, 4, 4], found.entries.map(&:copy)
     assert_equal [0, 0], found.entries.map(&:delay).first(2)
+    assert_equal ["chat 1", "a b 2"] * 3, found.entries.map(&:kind)
     found = read(talk).multiplied(6, spread: 1_000, random: Random.new(1), same: true)
     assert_equal [1, 2, 1, 2, 1, 2], found.entries.map(&:space)
     assert_equal 2, found.processes

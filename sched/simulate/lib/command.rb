@@ -214,6 +214,10 @@ module Scheduling
       played = base.multiplied(threads, spread: spread(base), random: random,
                                         same: @options[:same_processes])
       played = played.with_spinners(@options[:spinners], @options[:weights])
+      most = Simulation::MOST - cpus
+      count = played.entries.size
+      raise Bad, "#{count} threads are too many: #{most} can be simulated" if count > most
+
       simulation = Simulation.new(played, policy, cpus: cpus, bonus: ns(bonus || 0), **times)
       figures = simulation.run(@options[:seconds], from: @options[:seconds] * BEFORE)
       { workload: base.name, policy: policy, bonus_ms: bonus, cpus: cpus, threads: played.entries.size,

@@ -44,11 +44,18 @@ module Scheduling
       def entries
         makers = { sender: @client, receiver: @server, server_sender: @server, client_receiver: @client }
         makers.flat_map do |role, space|
-          Array.new(USERS) { |user| Generator.entry("chatroom", space, send(role, user)) }
+          Array.new(USERS) { |user| Generator.entry(kind(role), space, send(role, user)) }
         end
       end
 
       private
+
+      # In one process all do both.
+      def kind(role)
+        return "chatroom" if @server == @client
+
+        role.to_s.include?("client") || role == :sender ? "client" : "server"
+      end
 
       def place(role, user)
         @first + role * USERS + user

@@ -39,6 +39,7 @@ module Scheduling
       Metric.new(key: :busy, title: "CPUs are busy", unit: "% of the time", better: "more is better",
                  digits: 1, factor: 100)
     ].freeze
+    WAKE_UP = "a wake-up of a thread by another"
     # In which policies get their colours.
     ORDER = ["default", *Policies::ALL.keys, "recorded"].freeze
 
@@ -81,7 +82,7 @@ module Scheduling
        "simulated: #{@options[:seconds]} s, of which the first fifth is not counted; slice " \
        "#{@options[:slice]} ms#{limits}; a switch costs #{@options[:switch_cost]} ns, one of address " \
        "spaces #{@options[:space_cost]} ns more; seed #{@options[:seed]}",
-       "a message is #{@options[:messages] ? "what the traced program counted" : "a wake-up of a thread by another"}",
+       "a message is #{@options[:messages] ? "what the traced program counted" : WAKE_UP}",
        "CPUs idled beside a queue for #{beside} ns in all runs; no wait was longer than its bound",
        *("measured, for comparison: #{compared}" if @measured.any?)]
     end

@@ -48,7 +48,7 @@ module Scheduling
 
     # As many whole copies as +threads+ has room for, one at least. All but the first begin later, by up to
     # +spread+ ns, so that copies do not move in step. With +same+ the copies are further threads of the same
-    # processes.
+    # processes. The copies of a process are a kind of their own.
     def multiplied(threads, spread:, random:, same: false)
       copies = [threads / entries.size, 1].max
       spaces = entries.map(&:space).max
@@ -56,7 +56,8 @@ module Scheduling
         delay = copy.zero? ? 0 : random.rand(spread + 1)
         entries.map do |entry|
           space = entry.space.zero? || same ? entry.space : entry.space + copy * spaces
-          Entry.new(**entry.to_h, space: space, copy: copy * entries.size, delay: delay)
+          kind = copies == 1 ? entry.kind : "#{entry.kind} #{entry.space}"
+          Entry.new(**entry.to_h, kind: kind, space: space, copy: copy * entries.size, delay: delay)
         end
       end
       with(all)
