@@ -200,7 +200,7 @@ class TestSimulateSchedulingCommand < Minitest::Test
       %w[--trace a] => /--trace wants --pids/, %w[--pids a] => /--trace wants --pids/,
       %w[--messages 5] => /--messages wants a --trace/, %w[--nonsense] => /invalid option: --nonsense/,
       %w[more] => /not understood: more/, %w[--seconds 0] => /--seconds/,
-      %w[--threads 30000 --spinners 10000] => /\d+ threads are too many: 32766 can be simulated/,
+      %w[--threads 30000 --spinners 10000] => /\d+ threads are too many: 32640 can be simulated/,
       %w[--quick --space-cost 20000000] => /a whole slice/, %w[--cpus] => /missing argument: --cpus/
     }.each { |arguments, expected| assert_refused(expected, *arguments) }
   end

@@ -160,6 +160,7 @@ module Scheduling
       raise Bad, "a switch of address spaces would cost a whole slice" if costs >= ns(@options[:slice])
 
       base = workload
+      check_size(base.entries.size)
       @output = output(@output || File.join(ROOT, "build/sched/simulate"))
       facts = CowBench::Machine.facts(ROOT).merge(name: File.basename(@output), commands: [to_s])
       progress = CowBench::Progress.new
@@ -191,6 +192,12 @@ module Scheduling
       base.messages = @options[:messages].fdiv(hand_overs)
     end
 
+    def check_size(threads)
+      most = Simulation::MOST - @options[:cpus].max
+      count = [@options[:threads].max / threads, 1].max * threads + @options[:spinners]
+      raise Bad, "#{count} threads are too many: #{most} can be simulated" if count > most
+    end
+
     def simulate(base, progress)
       plan = @options[:threads].product(@options[:cpus], bonuses)
       progress.round(1, plan.size)
@@ -214,10 +221,6 @@ module Scheduling
       played = base.multiplied(threads, spread: spread(base), random: random,
                                         same: @options[:same_processes])
       played = played.with_spinners(@options[:spinners], @options[:weights])
-      most = Simulation::MOST - cpus
-      count = played.entries.size
-      raise Bad, "#{count} threads are too many: #{most} can be simulated" if count > most
-
       simulation = Simulation.new(played, policy, cpus: cpus, bonus: ns(bonus || 0), **times)
       figures = simulation.run(@options[:seconds], from: @options[:seconds] * BEFORE)
       { workload: base.name, policy: policy, bonus_ms: bonus, cpus: cpus, threads: played.entries.size,
