@@ -211,6 +211,14 @@ class TestSchedulingTrace < Minitest::Test
     assert_equal 2, read(head.gsub("9/9", "8/8") + talk).entries.size
   end
 
+  # CPU 1 has events from 2 ms on: what CPU 0 did before is left out.
+  def test_a_trace_whose_beginning_was_written_over
+    head = "# entries-in-buffer/entries-written: 8/20   #P:4\n"
+    found = read(head + talk)
+    assert_equal [4 * MS, 4], [found.length, found.recorded[:cpus]]
+    assert_equal [[0, 1], [1 * MS, WAIT], [2 * MS, sleep_of(1 * MS)]], steps(found.entries.first)
+  end
+
   def test_files
     Dir.mktmpdir do |directory|
       trace, pids = %w[chat.trace chat.pids].map { |name| File.join(directory, name) }

@@ -94,8 +94,9 @@ module Scheduling
       step(@by_pid[parent], thread.place)
     end
 
-    # The Workload; +last+ is the time of the last event.
-    def workload(name, last)
+    # The Workload; +last+ is the time of the last event, +cpus+ the number of CPUs if it is known.
+    def workload(name, last, cpus = nil)
+      @count = cpus || @cpus.size
       @cpus.each_value { |cpu| account(cpu.thread, last) if cpu.thread }
       @length = last - @start
       raise Torn, "the trace is shorter than a ms" if @length < 1_000_000
@@ -221,7 +222,7 @@ module Scheduling
 
     def figures
       sorted = @waits.sort
-      { cpus: @cpus.size, threads: @threads.size, seconds: @length / 1e9, **@counts,
+      { cpus: @count, threads: @threads.size, seconds: @length / 1e9, **@counts,
         longest_wait_ms: (sorted.last || 0) / 1e6,
         mean_wait_ms: sorted.empty? ? 0.0 : sorted.sum / 1e6 / sorted.size,
         p99_wait_ms: sorted.empty? ? 0.0 : sorted[(sorted.size * 0.99).ceil - 1] / 1e6 }

@@ -19,7 +19,7 @@ module Scheduling
                         'next_comm=(.*) next_pid=(\d+) next_prio=(-?\d+)')
     WAKING = /\Acomm=(.*) pid=(\d+) prio=(-?\d+)/
     FORK = /\Acomm=(.*) pid=(\d+) child_comm=(.*) child_pid=(\d+)/
-    ENTRIES = %r{\A# entries-in-buffer/entries-written: (\d+)/(\d+)}
+    ENTRIES = %r{\A# entries-in-buffer/entries-written: (\d+)/(\d+)(?: +#P:(\d+))?}
     LOST = /\ACPU:(\d+) \[LOST (\d+) EVENTS\]/
     GZIP = "\x1F\x8B".b
 
@@ -64,7 +64,7 @@ module Scheduling
     def read(line, number)
       @number = number
       if line.start_with?("#")
-        @entries, @written = $~[1].to_i, $~[2].to_i if line =~ ENTRIES
+        @entries, @written, @processors = $~.captures.map(&:to_i) if line =~ ENTRIES
       elsif line =~ LOST
         bad("the kernel lost #{$2} events here: record with a larger buffer")
       elsif !line.strip.empty?
@@ -75,7 +75,9 @@ module Scheduling
     end
 
     def event(match)
-      time = match[:second].to_i * 1_000_000_000 + match[:part].ljust(9, "0").to_i
+      time = time(match)
+      return if time < (@from ||= first)
+
       start(time) unless @recording
       bad("the time goes back") if time < @last
 
@@ -91,6 +93,22 @@ module Scheduling
     def known(match)
       kind = match[:event]
       kind == "sched_wakeup" && @waking ? :other : KINDS.fetch(kind, :other)
+    end
+
+    # Where older events were written over, each CPU's begin at another time: only then is all of them there.
+    def first
+      return 0 unless @entries && @entries < @written
+
+      firsts = {}
+      @text.each_line(chomp: true) do |line|
+        match = LINE.match(line) or next
+        firsts[match[:cpu]] ||= time(match)
+      end
+      firsts.values.max
+    end
+
+    def time(match)
+      match[:second].to_i * 1_000_000_000 + match[:part].ljust(9, "0").to_i
     end
 
     # Where sched_waking is recorded, sched_wakeup says the same again, and by the wrong CPU.
@@ -144,7 +162,7 @@ module Scheduling
         raise Bad, "#{@name}: it has #{@events} of the #{@entries} events that its head names: it is cut off"
       end
 
-      @recording.workload(@name.sub(/\.trace(\.gz)?\z|\.gz\z/, ""), @last)
+      @recording.workload(@name.sub(/\.trace(\.gz)?\z|\.gz\z/, ""), @last, @processors)
     rescue Recording::Torn => e
       raise Bad, "#{@name}: #{e.message}"
     end
