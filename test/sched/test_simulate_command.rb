@@ -127,6 +127,13 @@ class TestSimulateSchedulingCommand < Minitest::Test
     end
   end
 
+  def test_time_by_the_number_of_cpus
+    run_quick("--policies", "rule", "--cpu-seconds", "0.2") do |out, raw|
+      assert_match(/^simulated: 0\.2 s by the number of CPUs, of which/, out)
+      assert_equal [0.1, 0.025], raw["rows"].map { |row| row["seconds"] }
+    end
+  end
+
   def test_spinners_alone_have_no_messages
     run_quick("--workload", "spinners", "--weights", "100,200") do |out, raw|
       assert_nil raw["rows"][0]["address_space_switches_per_message"]

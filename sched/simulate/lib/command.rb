@@ -118,6 +118,9 @@ module Scheduling
       options.on("--seconds S", "that are simulated; the first fifth is not counted (default 1)") do |text|
         @options[:seconds] = real("--seconds", text, 0.001..100_000)
       end
+      options.on("--cpu-seconds S", "in place of --seconds: this by the number of CPUs") do |text|
+        @options[:cpu_seconds] = real("--cpu-seconds", text, 0.001..1_000_000)
+      end
       options.on("--seed N", "of what is left to chance (default 1)") do |text|
         @options[:seed] = whole("--seed", text, 0..4_000_000_000)
       end
@@ -218,20 +221,25 @@ module Scheduling
 
     def row(base, threads, cpus, policy, bonus)
       random = Random.new(@options[:seed])
-      played = base.multiplied(threads, spread: spread(base), random: random,
+      seconds = seconds_of(cpus)
+      played = base.multiplied(threads, spread: spread(base, seconds), random: random,
                                         same: @options[:same_processes])
       played = played.with_spinners(@options[:spinners], @options[:weights])
       simulation = Simulation.new(played, policy, cpus: cpus, bonus: ns(bonus || 0), **times)
-      figures = simulation.run(@options[:seconds], from: @options[:seconds] * BEFORE)
+      figures = simulation.run(seconds, from: seconds * BEFORE)
       { workload: base.name, policy: policy, bonus_ms: bonus, cpus: cpus, threads: played.entries.size,
-        processes: played.processes, asked_threads: threads, simulated: true,
-        **Report.per_message(figures, base.messages, @options[:seconds] * (1 - BEFORE)), instructions: nil,
+        processes: played.processes, asked_threads: threads, simulated: true, seconds: seconds,
+        **Report.per_message(figures, base.messages, seconds * (1 - BEFORE)), instructions: nil,
         **figures }
     end
 
+    def seconds_of(cpus)
+      @options[:cpu_seconds] ? @options[:cpu_seconds] / cpus : @options[:seconds]
+    end
+
     # Copies begin within the length of the trace, but before it is counted.
-    def spread(base)
-      [base.length, @options[:seconds] * 1_000 * MS * BEFORE].compact.min.to_i
+    def spread(base, seconds)
+      [base.length, seconds * 1_000 * MS * BEFORE].compact.min.to_i
     end
 
     def times

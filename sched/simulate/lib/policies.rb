@@ -152,6 +152,7 @@ module Scheduling
       def initialize(cpus, **options)
         super
         @homes = {}
+        @counts = cpus.map { 0 }
         # Keys of each CPU's own, also of spaces that have moved away since.
         @own = cpus.map { Heap.new }
       end
@@ -167,10 +168,15 @@ module Scheduling
         super
       end
 
+      # A space that has none gets its home where its thread ran last, or where fewest have theirs.
       def put(task)
         super
-        home = @homes[task.space] or return
-        @own[home].push(task.vtime << BITS | @number)
+        return if task.space == KERNEL
+
+        home = @homes[task.space]
+        return @own[home].push(task.vtime << BITS | @number) if home
+
+        move(task.space, @cpus[task.cpu || @counts.index(@counts.min)])
       end
 
       def begin(task, cpu)
@@ -205,6 +211,9 @@ module Scheduling
       end
 
       def move(space, cpu)
+        before = @homes[space]
+        @counts[before] -= 1 if before
+        @counts[cpu.number] += 1
         @homes[space] = cpu.number
         @spaces[space].each { |key| @own[cpu.number].push(key) }
       end

@@ -79,12 +79,16 @@ module Scheduling
     def head
       beside = @rows.sum { |row| row[:idle_beside_queue_ns] }
       [*CowBench::Machine.head(@facts),
-       "simulated: #{@options[:seconds]} s, of which the first fifth is not counted; slice " \
+       "simulated: #{time}, of which the first fifth is not counted; slice " \
        "#{@options[:slice]} ms#{limits}; a switch costs #{@options[:switch_cost]} ns, one of address " \
        "spaces #{@options[:space_cost]} ns more; seed #{@options[:seed]}",
        "a message is #{@options[:messages] ? "what the traced program counted" : WAKE_UP}",
        "CPUs idled beside a queue for #{beside} ns in all runs; no wait was longer than its bound",
        *("measured, for comparison: #{compared}" if @measured.any?)]
+    end
+
+    def time
+      @options[:cpu_seconds] ? "#{@options[:cpu_seconds]} s by the number of CPUs" : "#{@options[:seconds]} s"
     end
 
     def limits
