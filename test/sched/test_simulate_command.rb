@@ -90,7 +90,7 @@ class TestSimulateSchedulingCommand < Minitest::Test
   KEYS = %w[
     workload policy bonus_ms cpus threads processes simulated address_space_switches_per_message instructions
     longest_wait_ms mean_wait_ms p99_wait_ms bound_ms switches address_space_switches hand_overs jain
-    fair_share_least fair_share_most idle_beside_queue_ns
+    hungry_least hungry_most fair_share_least fair_share_most idle_beside_queue_ns
   ].freeze
 
   def test_quick
@@ -103,7 +103,8 @@ class TestSimulateSchedulingCommand < Minitest::Test
         assert_empty KEYS - row.keys
         assert_equal [0, true, nil], row.values_at("idle_beside_queue_ns", "simulated", "instructions")
         assert_equal %w[queues processor].include?(row["policy"]), row["bound_ms"].nil?
-        assert_operator row["fair_share_most"], :>=, row["fair_share_least"]
+        assert_operator row["hungry_most"], :>=, row["hungry_least"]
+        assert_nil row["fair_share_most"]
       end
       stored = File.readlines(File.join(directory, "tables.md"), chomp: true)
       assert_equal out.lines.first(6).map(&:chomp), stored.grep(/\A- /).map { |line| line[2..] }

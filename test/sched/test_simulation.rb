@@ -199,9 +199,10 @@ class TestSchedulingSimulation < Minitest::Test
   def test_fairness_against_the_fair_share
     figures, = play([spinner(1, 100), spinner(2, 200)], "scx", 600)
     assert_in_delta 1.0, figures[:fair_share_least], 0.001
-    # What one does not want is the other's.
+    # Of who blocks nobody knows what is fair: it has what it wants, and the other one has the rest.
     figures, = play([spinner(1), entry(2, [10, sleep_of(30)])], "scx", 400)
-    assert_in_delta 1.0, figures[:fair_share_most], 0.001
+    assert_nil figures[:fair_share_most]
+    assert_in_delta 0.8, figures[:hungry_least], 0.001
     # A thread has one CPU at the most.
     figures, = play([spinner(1, 900), spinner(2), spinner(3)], "scx", 4_000, cpus: 2)
     assert_in_delta 1.0, figures[:fair_share_most], 0.02
@@ -210,11 +211,12 @@ class TestSchedulingSimulation < Minitest::Test
   end
 
   def test_shares_by_hand
-    # 100 ns for weights 1, 1 and 2, of which the first wants 10 only: 30 and 60 are left.
-    assert_equal [10, 30, 60], Fairness.shares([1, 1, 2], [10, 0, 0], [false, true, true], 100, 100)
+    assert_equal [25, 25, 50], Fairness.shares([1, 1, 2], 100, 100)
     # With two CPUs for 100 ns, one thread can have 100 of the 200.
-    assert_equal [100, 50, 50], Fairness.shares([9, 1, 1], [0, 0, 0], [true] * 3, 200, 100)
-    assert_equal [5.0], Fairness.shares([1], [5], [false], 100, 100)
+    assert_equal [50, 100, 50], Fairness.shares([1, 9, 1], 200, 100)
+    # Of three CPUs the heavy ones have one each.
+    assert_equal [50, 100, 50, 100], Fairness.shares([1, 8, 1, 3], 300, 100)
+    assert_equal [100, 100], Fairness.shares([1, 2], 300, 100)
   end
 
   def test_jain
