@@ -33,8 +33,8 @@ class TestSchedulingTrace < Minitest::Test
     line(ms, who, cpu, event, "comm=#{comm} pid=#{pid} prio=120 target_cpu=001", flags: flags)
   end
 
-  def read(text, pids = PIDS)
-    Trace.new("a.trace", HEAD + text, pids.dup).workload
+  def read(text, pids = PIDS, **more)
+    Trace.new("a.trace", HEAD + text, pids.dup, **more).workload
   end
 
   def steps(entry)
@@ -141,6 +141,26 @@ class TestSchedulingTrace < Minitest::Test
            switch(8, 0, "kworker/0:1-15", "I", "helper-5") + switch(9, 0, "helper-5", "S", "swapper/0-0")
     assert_equal [1, 2, 0, 0], read(text).entries.map(&:space)
     assert_equal 0, read(text).recorded[:address_space_switches]
+  end
+
+  # Even if the table has a line for them: by the name, or because they sleep as only the kernel's do.
+  def test_threads_of_the_kernel_that_the_table_does_not_know_as_such
+    text = talk + switch(7, 0, "swapper/0-0", "R", "kworker/0:1-15") +
+           switch(8, 0, "kworker/0:1-15", "S", "odd-16") + switch(9, 0, "odd-16", "I", "swapper/0-0")
+    assert_equal [1, 2, 0, 0], read(text, PIDS.merge(15 => 15, 16 => 16)).entries.map(&:space)
+  end
+
+  # Whom it woke a device wakes, and its time is nobody's.
+  def test_threads_that_are_left_out
+    found = read(talk, without: ["a b"])
+    assert_equal ["chat"], found.entries.map(&:kind)
+    assert_equal [[3 * MS, sleep_of(0)], [2 * MS, sleep_of(1 * MS)]], steps(found.entries.first)
+    assert_equal 1, found.recorded[:threads]
+    forked = switch(0, 0, "swapper/0-0", "R", "sh-11") +
+             line(1, "sh-11", 0, "sched_process_fork", "comm=sh pid=11 child_comm=sh child_pid=21") +
+             switch(2, 0, "sh-11", "S", "x-21") + switch(5, 0, "x-21", "S", "swapper/0-0")
+    assert_equal [[3 * MS, GO]], steps(read(forked, without: ["sh"]).entries.first)
+    assert_equal 0, read(talk, without: ["nobody"]).recorded[:address_space_switches]
   end
 
   def test_weights_by_priorities

@@ -65,6 +65,9 @@ module Scheduling
                  "by another thread is one)") do |text|
         @options[:messages] = whole("--messages", text, 1..10**12)
       end
+      options.on("--without NAME,...", Array, "threads of the trace with these names are left out") do |names|
+        @options[:without] = names
+      end
       options.on("--recorded-by NAME", "the policy under which it was traced (default recorded)") do |name|
         @options[:recorded_by] = name
       end
@@ -176,7 +179,7 @@ module Scheduling
     def workload
       raise Bad, "--trace wants --pids, and --pids wants --trace" if @trace.nil? != @pids.nil?
 
-      base = @trace ? Trace.read(@trace, @pids) : made
+      base = @trace ? Trace.read(@trace, @pids, without: @options[:without] || []) : made
       count(base) if @options[:messages]
       @options.delete(:processes) if @trace
       @options[:workload] = base.name

@@ -18,12 +18,16 @@ module Scheduling
     STEP = 1.25
     NICE_0 = 120
     NICES = (100..139).freeze
-    # Threads of the kernel that the table may lack: they come and go.
-    KERNEL = %r{\A((kworker|ksoftirqd|migration|cpuhp|irq|kcompactd|kswapd)[/\d]|rcu|kthreadd\z)}
+    # Names of threads of the kernel, in case the table lacks them or does not say that they are.
+    KERNEL = %r{\A((kworker|ksoftirqd|migration|cpuhp|irq|kcompactd|kswapd)[/\d]|rcu_|cryptomgr_|kthreadd\z|
+                khugepaged\z|kauditd\z|oom_reaper\z|sched_ext_)}x
+    # The state of a thread that sleeps and is not to count as load: only the kernel's do so.
+    IDLE = "I"
 
     # since: of its run; state: :new, :running, :ready, :blocked or :ended; run: ns since its last step;
-    # ready_at: when it began to wait for a CPU.
-    Thread = Struct.new(:pid, :place, :comm, :prio, :steps, :state, :run, :since, :blocked_at, :ready_at)
+    # ready_at: when it began to wait for a CPU; kernel: whether its sleep showed that it is the kernel's.
+    Thread = Struct.new(:pid, :place, :comm, :prio, :steps, :state, :run, :since, :blocked_at, :ready_at,
+                        :kernel)
     CPU = Struct.new(:thread, :space, :last)
 
     # A program's step until all threads are known: what was run, and a place, WAIT or a sleep.
@@ -68,7 +72,7 @@ module Scheduling
 
     # +waker+ is nil for a device or a timer. Who is not asleep, or not yet, is not woken.
     def waking(time, waker, pid)
-      thread = @by_pid.fetch(pid)
+      thread = @by_pid[pid] or return
       return unless %i[new blocked].include?(thread.state)
 
       if waker && @by_pid.key?(waker)
@@ -85,13 +89,15 @@ module Scheduling
 
     # The child waits until its parent has come to its fork. A pid may be used again.
     def fork(time, parent, child, comm)
+      return if child.zero?
+
       @spaces[child] ||= @spaces[parent] if @spaces.key?(parent) && !@spaces.key?(child) && ended?(child)
       thread = ended?(child) ? add(child, :ready) : @by_pid[child]
       thread.comm = comm
       thread.state = :ready
       thread.ready_at = time
       thread.steps << [0, Program::WAIT]
-      step(@by_pid[parent], thread.place)
+      parent.zero? ? thread.steps.pop : step(@by_pid[parent], thread.place)
     end
 
     # The Workload; +last+ is the time of the last event, +cpus+ the number of CPUs if it is known.
@@ -137,6 +143,7 @@ module Scheduling
     def leave(thread, state, time)
       account(thread, time)
       thread.since = nil
+      thread.kernel ||= state == IDLE
       if state.start_with?("R")
         thread.state = :ready
         thread.ready_at = time
@@ -181,7 +188,9 @@ module Scheduling
     end
 
     def space(thread)
-      @spaces.fetch(thread.pid) { thread.comm.to_s.match?(KERNEL) ? 0 : unknown(thread) }
+      return 0 if thread.kernel || thread.comm.to_s.match?(KERNEL)
+
+      @spaces.fetch(thread.pid) { unknown(thread) }
     end
 
     def unknown(thread)

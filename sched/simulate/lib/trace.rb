@@ -23,10 +23,9 @@ module Scheduling
     LOST = /\ACPU:(\d+) \[LOST (\d+) EVENTS\]/
     GZIP = "\x1F\x8B".b
 
-    # Reads both files; a trace may be packed by gzip.
-    def self.read(trace, pids)
-      lines = text_of(trace)
-      new(File.basename(trace), lines, Pids.read(pids)).workload
+    # Reads both files; a trace may be packed by gzip. Threads of the names +without+ are left out.
+    def self.read(trace, pids, without: [])
+      new(File.basename(trace), text_of(trace), Pids.read(pids), without: without).workload
     rescue SystemCallError => e
       raise Bad, e.message.sub(/ @ .* - /, ": ")
     end
@@ -44,10 +43,11 @@ module Scheduling
     private_class_method :text_of, :unpacked
 
     # +spaces+: { pid => address space }, 0 for threads of the kernel.
-    def initialize(name, text, spaces)
+    def initialize(name, text, spaces, without: [])
       @name = name
       @text = text
       @spaces = spaces
+      @without = pids_of(without)
     end
 
     def workload
@@ -60,6 +60,19 @@ module Scheduling
     end
 
     private
+
+    # { pid => true } of all whose last name is one of these. Before its exec a program has its parent's.
+    def pids_of(names)
+      return {} if names.empty?
+
+      last = @text.scan(/comm=(.*?) (?:prev_|next_|child_)?pid=(\d+)/).to_h { |comm, pid| [pid.to_i, comm] }
+      last.select { |_, comm| names.include?(comm) }.transform_values { true }
+    end
+
+    # Who is left out is taken for the idle thread.
+    def pid(text)
+      @without.key?(text.to_i) ? 0 : text.to_i
+    end
 
     def read(line, number)
       @number = number
@@ -125,10 +138,10 @@ module Scheduling
       bad("sched_switch lacks its fields") unless pid
 
       at(time, match)
-      @recording.meet(prev.to_i, prev_comm, prev_prio.to_i)
-      @recording.meet(pid.to_i, comm, prio.to_i)
       bad("it is #{match[:pid]} that runs here, not #{prev}") unless match[:pid] == prev
-      @recording.switch(time, match[:cpu].to_i, prev.to_i, state, pid.to_i)
+      @recording.meet(pid(prev), prev_comm, prev_prio.to_i)
+      @recording.meet(pid(pid), comm, prio.to_i)
+      @recording.switch(time, match[:cpu].to_i, pid(prev), state, pid(pid))
     end
 
     def waking(time, match)
@@ -136,9 +149,10 @@ module Scheduling
       bad("#{match[:event]} lacks its fields") unless pid
 
       at(time, match)
-      @recording.meet(pid.to_i, comm, prio.to_i)
-      device = match[:flags]&.match?(/[hHzZ]/) || match[:pid] == "0"
-      @recording.waking(time, device ? nil : match[:pid].to_i, pid.to_i)
+      @recording.meet(pid(pid), comm, prio.to_i)
+      waker = pid(match[:pid])
+      device = match[:flags]&.match?(/[hHzZ]/) || waker.zero?
+      @recording.waking(time, device ? nil : waker, pid(pid))
     end
 
     def fork(time, match)
@@ -146,12 +160,12 @@ module Scheduling
       bad("sched_process_fork lacks its fields") unless child
 
       at(time, match)
-      @recording.fork(time, parent.to_i, child.to_i, comm)
+      @recording.fork(time, pid(parent), pid(child), comm)
     end
 
     # Who ran here, as each line says.
     def at(time, match)
-      pid = match[:pid].to_i
+      pid = pid(match[:pid])
       @recording.meet(pid, match[:comm].strip, nil)
       @recording.at(time, match[:cpu].to_i, pid)
     end
