@@ -206,6 +206,7 @@ class TestSimulateSchedulingCommand < Minitest::Test
       %w[--policies best] => /--policies: no such: best \(there are scx, rule, /,
       %w[--workload none] => /--workload: no such: none/, %w[--weights 0] => /--weights/,
       %w[--trace a] => /--trace wants --pids/, %w[--pids a] => /--trace wants --pids/,
+      %w[--part 1] => /--part wants two times, the lesser first/, %w[--part 2,1] => /the lesser first/,
       %w[--messages 5] => /--messages wants a --trace/, %w[--nonsense] => /invalid option: --nonsense/,
       %w[more] => /not understood: more/, %w[--seconds 0] => /--seconds/,
       %w[--threads 30000 --spinners 10000] => /\d+ threads are too many: 32640 can be simulated/,

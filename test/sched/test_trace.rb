@@ -231,6 +231,21 @@ class TestSchedulingTrace < Minitest::Test
     assert_equal 2, read(head.gsub("9/9", "8/8") + talk).entries.size
   end
 
+  # A thread that was woken and had no CPU before the end of the trace: it needs some time, to be played.
+  def test_a_thread_that_does_not_come_to_run
+    found = read(talk + waking(6, 0, "swapper/0-0", "late-30"), PIDS.merge(30 => 30))
+    assert_equal [[0, sleep_of(6 * MS)], [1, GO]], steps(found.entries.last)
+    Simulation.new(found, "rule", cpus: 1).run(0.1)
+  end
+
+  # From 2 ms to 5 ms: 11 runs in it at first, and its sleep from 5 ms on is not seen.
+  def test_a_part_of_a_trace
+    first, second = read(talk, part: [0.002, 0.005]).entries
+    assert_equal [[0, 1], [1 * MS, WAIT], [2 * MS, GO]], steps(first)
+    assert_equal [[0, WAIT], [1 * MS, 0], [2 * MS, GO]], steps(second)
+    assert_match(/there is no event in that part of it/, fault { read(talk, part: [1, 2]) })
+  end
+
   # CPU 1 has events from 2 ms on: what CPU 0 did before is left out.
   def test_a_trace_whose_beginning_was_written_over
     head = "# entries-in-buffer/entries-written: 8/20   #P:4\n"

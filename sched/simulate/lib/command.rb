@@ -68,6 +68,12 @@ module Scheduling
       options.on("--without NAME,...", Array, "threads of the trace with these names are left out") do |names|
         @options[:without] = names
       end
+      options.on("--part FROM,TO", Array, "seconds from the first event: only this part is played") do |texts|
+        part = texts.map { |text| real("--part", text, 0..1_000_000) }
+        raise Bad, "--part wants two times, the lesser first" unless part.size == 2 && part[0] < part[1]
+
+        @options[:part] = part
+      end
       options.on("--recorded-by NAME", "the policy under which it was traced (default recorded)") do |name|
         @options[:recorded_by] = name
       end
@@ -179,8 +185,8 @@ module Scheduling
     def workload
       raise Bad, "--trace wants --pids, and --pids wants --trace" if @trace.nil? != @pids.nil?
 
-      base = @trace ? Trace.read(@trace, @pids, without: @options[:without] || []) : made
-      count(base) if @options[:messages]
+      base = @trace ? trace(part: @options[:part]) : made
+      base.messages = messages_of(@trace ? trace : base) if @options[:messages]
       @options.delete(:processes) if @trace
       @options[:workload] = base.name
       base
@@ -191,11 +197,16 @@ module Scheduling
                                           random: Random.new(@options[:seed]))
     end
 
-    def count(base)
-      hand_overs = base.recorded ? base.recorded[:hand_overs] : 0
+    def trace(**more)
+      Trace.read(@trace, @pids, without: @options[:without] || [], **more)
+    end
+
+    # What a wake-up counts as. The program counted for the whole of the trace.
+    def messages_of(whole)
+      hand_overs = whole.recorded ? whole.recorded[:hand_overs] : 0
       raise Bad, "--messages wants a --trace with wake-ups of threads by threads" if hand_overs.zero?
 
-      base.messages = @options[:messages].fdiv(hand_overs)
+      @options[:messages].fdiv(hand_overs)
     end
 
     def check_size(threads)

@@ -23,9 +23,10 @@ module Scheduling
     LOST = /\ACPU:(\d+) \[LOST (\d+) EVENTS\]/
     GZIP = "\x1F\x8B".b
 
-    # Reads both files; a trace may be packed by gzip. Threads of the names +without+ are left out.
-    def self.read(trace, pids, without: [])
-      new(File.basename(trace), text_of(trace), Pids.read(pids), without: without).workload
+    # Reads both files; a trace may be packed by gzip. Threads of the names +without+ are left out, and what
+    # is not in +part+, seconds from the first event.
+    def self.read(trace, pids, **options)
+      new(File.basename(trace), text_of(trace), Pids.read(pids), **options).workload
     rescue SystemCallError => e
       raise Bad, e.message.sub(/ @ .* - /, ": ")
     end
@@ -43,7 +44,8 @@ module Scheduling
     private_class_method :text_of, :unpacked
 
     # +spaces+: { pid => address space }, 0 for threads of the kernel.
-    def initialize(name, text, spaces, without: [])
+    def initialize(name, text, spaces, without: [], part: nil)
+      @part = part && part.map { |second| (second * 1_000_000_000).round }
       @name = name
       @text = text
       @spaces = spaces
@@ -89,7 +91,8 @@ module Scheduling
 
     def event(match)
       time = time(match)
-      return if time < (@from ||= first)
+      @limits ||= limits(time)
+      return unless @limits.cover?(time)
 
       start(time) unless @recording
       bad("the time goes back") if time < @last
@@ -108,10 +111,16 @@ module Scheduling
       kind == "sched_wakeup" && @waking ? :other : KINDS.fetch(kind, :other)
     end
 
-    # Where older events were written over, each CPU's begin at another time: only then is all of them there.
-    def first
-      return 0 unless @entries && @entries < @written
+    # Of the times that are read; +first+ is that of the first event. Where older events were written over,
+    # each CPU's begin at another time: when the last of them has begun, all are there.
+    def limits(first)
+      from = @entries && @entries < @written ? complete_from : first
+      return (from..) unless @part
 
+      [from, first + @part[0]].max..first + @part[1]
+    end
+
+    def complete_from
       firsts = {}
       @text.each_line(chomp: true) do |line|
         match = LINE.match(line) or next
@@ -171,7 +180,7 @@ module Scheduling
     end
 
     def finish
-      raise Bad, "#{@name}: there is no event in it" unless @recording
+      raise Bad, "#{@name}: there is no event in #{@part ? "that part of it" : "it"}" unless @recording
       if @entries && @entries != @events && @entries == @written
         raise Bad, "#{@name}: it has #{@events} of the #{@entries} events that its head names: it is cut off"
       end

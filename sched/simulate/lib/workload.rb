@@ -6,7 +6,7 @@ module Scheduling
   # A number of 0 or more wakes that thread of the same copy of the workload; the others are below.
   Program = Struct.new(:runs, :acts) do
     def total
-      @total ||= runs.sum
+      runs.sum
     end
 
     # Adds a step. Without time or effect it is left out.
