@@ -168,7 +168,7 @@ class TestSimulateSchedulingCommand < Minitest::Test
       trace, pids = trace(directory)
       run_quick("--trace", trace, "--pids", pids, "--messages", 100) do |out, raw|
         assert_match(/a message is what the traced program counted/, out)
-        assert_match(/measured, for comparison: recorded on 1 CPUs 3990.0 switches of address space/, out)
+        assert_match(/measured, for comparison: recorded on 1 CPU 3990.0 switches of address space/, out)
         recorded = raw["measured"][0]
         assert_equal ["recorded", 1, 400, 399],
                      recorded.values_at("policy", "cpus", "hand_overs", "address_space_switches")
@@ -181,19 +181,38 @@ class TestSimulateSchedulingCommand < Minitest::Test
     Dir.mktmpdir do |directory|
       path = File.join(directory, "m.json")
       rows = [{ workload: "chatroom", policy: "default", address_space_switches_per_message: 0.9,
-                instructions: 1, longest_wait_ms: 4.5 }]
+                instructions: 1, longest_wait_ms: 4.5 },
+              { workload: "chatroom-cpus-1", policy: "rule-20", cpus: 1, longest_wait_ms: 2 },
+              { workload: "apache", policy: "rule", longest_wait_ms: 3 }]
       File.write(path, JSON.generate(cpus: 2, rows: rows))
       run_quick("--measured", path) do |out, raw, written|
+        assert_includes out, "rule 20 ms on 1 CPU longest wait 2.0 ms"
         assert_includes out, "measured, for comparison: default on 2 CPUs 900.0 switches of address space " \
                              "a 1,000 messages, longest wait 4.5 ms"
-        assert_equal 1, raw["measured"].size
+        assert_equal 2, raw["measured"].size
         next unless CowBench::Chart.available?
 
         picture = File.read(File.join(written, "longest-wait-ms-recorded.svg"))
         assert_includes picture, "default, measured"
+        assert_includes picture, "rule, 20 ms, measured"
         assert_includes picture, "homes"
       end
     end
+  end
+
+  # The trace that the repository keeps, in the part in which all threads are there.
+  def test_the_recorded_chatroom
+    traces = File.expand_path("../../sched/simulate/traces", __dir__)
+    found = Trace.read(File.join(traces, "chatroom-8.trace.gz"), File.join(traces, "chatroom-8.pids"),
+                       without: %w[cryptomgr_test sh], part: [0.25, 0.95])
+    assert_equal ["chatroom-8", 8], [found.name, found.processes]
+    scx, rule = %w[scx rule].map { |policy| Simulation.new(found, policy, cpus: 1).run(3, from: 0.5) }
+    per = [found.recorded, scx, rule].map do |figures|
+      figures[:address_space_switches].fdiv(figures[:hand_overs])
+    end
+    # The kernel's own scheduler, which was recorded, the order of virtual time, and the rule.
+    assert_operator per[0], :>, per[1]
+    assert_operator per[1], :>, 5 * per[2]
   end
 
   # -- mistakes
@@ -232,6 +251,8 @@ class TestSimulateSchedulingCommand < Minitest::Test
         assert_refused(expected, "--measured", bad)
       end
       assert_refused(/No such file/, "--measured", missing)
+      File.write(bad, '{"rows":[{"policy":"scx","workload":"apache","cpus":1}]}')
+      assert_refused(/no row is of the workload chatroom \(there are apache\)/, "--measured", bad)
     end
   end
 end

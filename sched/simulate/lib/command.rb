@@ -176,9 +176,10 @@ module Scheduling
       @output = output(@output || File.join(ROOT, "build/sched/simulate"))
       facts = CowBench::Machine.facts(ROOT).merge(name: File.basename(@output), commands: [to_s])
       progress = CowBench::Progress.new
+      beside = measured(base)
       rows = simulate(base, progress)
       progress.finish
-      Report.new(facts, @options, rows, measured(base)).publish(@output, progress)
+      Report.new(facts, @options, rows, beside).publish(@output, progress)
       0
     end
 
@@ -269,7 +270,7 @@ module Scheduling
 
     # What was measured, and what the trace says itself.
     def measured(base)
-      rows = @measured || []
+      rows = Measured.of(@measured || [], base.name)
       return rows unless base.recorded
 
       recorded = base.recorded

@@ -104,7 +104,8 @@ module Scheduling
         per = row[:address_space_switches_per_message]
         found = [("#{format("%.1f", per * 1_000)} switches of address space a 1,000 messages" if per),
                  ("longest wait #{format("%.1f", row[:longest_wait_ms])} ms" if row[:longest_wait_ms])]
-        "#{column(row)} on #{row[:cpus]} CPUs #{found.compact.join(", ")}"
+        bonus = " #{format("%g", row[:bonus_ms])} ms" if row[:bonus_ms]
+        "#{row[:policy]}#{bonus} on #{row[:cpus]} CPU#{"s" if row[:cpus] > 1} #{found.compact.join(", ")}"
       end.join("; ")
     end
 
@@ -194,8 +195,9 @@ module Scheduling
 
     def points(metric)
       @measured.filter_map do |row|
-        number = row[metric.key]
-        Line.new(row[:policy], MEASURED, [[row[:cpus], number * metric.factor]]) if number
+        number = row[metric.key] or next
+        bonus = "#{format("%g", row[:bonus_ms])} ms, " if row[:bonus_ms]
+        Line.new(row[:policy], "#{bonus}#{MEASURED}", [[row[:cpus], number * metric.factor]])
       end
     end
 
@@ -213,7 +215,7 @@ module Scheduling
 
       def plots
         super.zip(lines).map do |plot, line|
-          next plot unless line.case == MEASURED
+          next plot unless line.case&.end_with?(MEASURED)
 
           plot.sub("with lines linewidth 2.5", "with points pointtype 7 pointsize 0.9")
               .sub(/ dashtype .*/, "")
