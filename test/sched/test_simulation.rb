@@ -188,6 +188,16 @@ class TestSchedulingSimulation < Minitest::Test
     assert_in_delta 20e-6, figures[:p99_wait_ms]
   end
 
+  # Two on one CPU in slices of 100: at 90 the second has not had its turn.
+  def test_who_waits_at_the_end_counts
+    figures, = play([spinner(1), spinner(2)], "scx", 90, slice: 100)
+    assert_in_delta 90e-6, figures[:longest_wait_ms]
+    assert_equal [1, 0], figures.values_at(:dispatches, :mean_wait_ms)
+    simulation = Simulation.new(workload(spinner(1), spinner(2)), "scx", cpus: 1, slice: 100, bonus: 0)
+    simulation.tasks[1].bound = 80
+    assert_raises(Simulation::Broken) { simulation.run(90e-9) }
+  end
+
   def test_only_what_comes_after_the_beginning_is_counted
     simulation = Simulation.new(workload(spinner(1), spinner(2)), "scx", cpus: 1, slice: 10, bonus: 0)
     figures = simulation.run(99e-9, from: 55e-9)

@@ -49,7 +49,7 @@ module Scheduling
       { dispatches: @dispatches, switches: @switches, address_space_switches: @space_switches,
         migrations: @migrations, hand_overs: @hand_overs,
         busy: (busy(simulation) - @busy_before).fdiv(time * simulation.cpus.size),
-        idle_beside_queue_ns: beside_queue, **waits,
+        idle_beside_queue_ns: beside_queue, **waits(simulation.waiting),
         bound_ms: simulation.bound && simulation.bound / 1e6,
         **Fairness.of(tasks, used, hungry, simulation.cpus.size * time, time) }
     end
@@ -65,10 +65,11 @@ module Scheduling
       simulation.tasks.sum { |task| simulation.cpu_time(task) }
     end
 
-    def waits
+    # +still+: for how long those have waited that wait at the end; of all waits only the longest counts them.
+    def waits(still)
       sorted = @waits.sort
       mean = @dispatches.zero? ? 0.0 : sorted.sum / 1e6 / @dispatches
-      { longest_wait_ms: (sorted.last || 0) / 1e6, mean_wait_ms: mean,
+      { longest_wait_ms: [0, *sorted.last, *still].max / 1e6, mean_wait_ms: mean,
         p99_wait_ms: percentile(sorted, 0.99) / 1e6 }
     end
 

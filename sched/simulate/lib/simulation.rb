@@ -104,6 +104,11 @@ module Scheduling
       task.cpu_ns + (running?(task) ? @now - @cpus[task.cpu].from : 0)
     end
 
+    # ns for which each of the threads has waited that wait for a CPU now.
+    def waiting
+      @tasks.reject { |task| task.away || running?(task) }.map { |task| @now - task.since }
+    end
+
     # The longest wait that the policy allows; nil where it bounds none.
     def bound
       @tasks.map(&:bound).max if @policy.bounded?
@@ -282,10 +287,7 @@ module Scheduling
 
     def start(cpu, task)
       waited = @now - task.since
-      if waited > task.bound
-        raise Broken, "a thread waited #{waited} ns, more than the bound of #{task.bound}"
-      end
-
+      check_wait(task, waited)
       @policy.begin(task, cpu)
       @figures.started(waited, task.cpu && task.cpu != cpu.number)
       cpu.cost = switch(cpu, task)
@@ -340,7 +342,14 @@ module Scheduling
       raise Broken, "CPUs gave #{given} ns, and threads used #{used}" unless given == used
     end
 
+    def check_wait(task, waited)
+      return unless waited > task.bound
+
+      raise Broken, "a thread waited #{waited} ns, more than the bound of #{task.bound}"
+    end
+
     def check_task(task)
+      check_wait(task, @now - task.since) unless task.away || running?(task)
       done = task.cpu_ns - task.cost_ns
       raise Broken, "a thread ran #{done} ns and did #{task.progress}" unless done == task.progress
       return if task.woken == task.consumed + task.tokens

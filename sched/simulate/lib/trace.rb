@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 # SPDX-License-Identifier: BSD-2-Clause
 
-require "open3"
+require "zlib"
 require_relative "recording"
 
 module Scheduling
@@ -33,15 +33,12 @@ module Scheduling
 
     def self.text_of(path)
       data = File.binread(path)
-      data = unpacked(path, data) if data.start_with?(GZIP)
+      data = Zlib.gunzip(data) if data.start_with?(GZIP)
       data.force_encoding(Encoding::UTF_8).scrub
+    rescue Zlib::Error
+      raise Bad, "#{File.basename(path)}: it is cut off or damaged: gzip cannot unpack it"
     end
-
-    def self.unpacked(path, data)
-      text, status = Open3.capture2("gzip", "-dc", stdin_data: data, binmode: true, err: File::NULL)
-      status.success? ? text : raise(Bad, "#{path}: gzip cannot unpack it: it is cut off or damaged")
-    end
-    private_class_method :text_of, :unpacked
+    private_class_method :text_of
 
     # +spaces+: { pid => address space }, 0 for threads of the kernel.
     def initialize(name, text, spaces, without: [], part: nil)
