@@ -281,6 +281,11 @@ class TestSchedulingSimulation < Minitest::Test
     assert_in_delta 20_000, shares[0], 500
     assert_in_delta 20_000, shares[1], 500
     assert_operator shares[2], :>, 80_000
+    # With homes the margin is twice the bonus and a slice.
+    threads = [*[spinner(1)] * 4, *[spinner(2)] * 2, spinner(3)]
+    least = [nil, 10].map { |carry| play(threads, "homes", 90_000, cpus: 4, bonus: 10, carry: carry)[0] }
+    assert_in_delta 1.0, least[0][:fair_share_most], 0.01
+    assert_operator least[1][:fair_share_most], :>, 1.5
   end
 
   # -- by chance
