@@ -53,7 +53,7 @@ module Scheduling
       per = ->(key) { figures[key] / count.to_f if count.positive? }
       { address_space_switches_per_message: per.(:address_space_switches),
         switches_per_message: per.(:switches), migrations_per_message: per.(:migrations),
-        messages_per_second: count / seconds }
+        messages_per_second: (count / seconds if count.positive?) }
     end
 
     def initialize(facts, options, rows, measured)
