@@ -449,7 +449,7 @@ end:
 
 /* Decisions */
 
-/* decision_is_right(cpu, chosen, mm, mine): compares a decision with the rule, from the queues alone: none of
+/* verify(chosen, mm, mine): compares a decision with the rule, from the queues alone: none of
  * head, floor, bits and hints is used. For tests, on one CPU. mine: virtual time of the thread that could go
  * on, or NEVER; its address space is the last one. */
 OWN_PROGRAM int
@@ -457,24 +457,22 @@ verify(s32 chosen, u64 mm, u64 mine)
 {
     u64 x = mine, y = mine, got = NEVER, got_mm = 0;
     struct decisions *c = count();
-    u32 end = in_use * 64;
+    s32 end = in_use * 64;
 
     if (!c) return 0;
-    for (u32 index = 0; index < SLOTS; index++) {
-        may_leave(end);
-        if (index >= end) break;
+    s32 index;
+    bpf_for(index, 0, end) {
         struct task_struct *first = scx_bpf_dsq_peek(QUEUE(index));
         if (!first) continue;
         u64 vtime = first->scx.dsq_vtime, space = 0;
         bpf_probe_read_kernel(&space, sizeof(space), &first->mm);
         if (vtime < x) x = vtime;
         if (mm && space == mm && vtime < y) y = vtime;
-        if ((s32)index == chosen) {
+        if (index == chosen) {
             got = vtime;
             got_mm = space;
         }
     }
-end:
     if (chosen == NO_SLOT) {
         got = mine;
         got_mm = mm;
@@ -955,14 +953,24 @@ s32 SLEEPABLE_OPERATION(aggregate_init)
         root->weight = 100;
         root->used = 1;
     }
+    /* The maps may have served before. */
     in_use = SLOT_FIRST / 64 + 1;
+    next_slot = SLOT_FIRST;
+    vnow = 0;
+    ending.kind = 0;
     for (s32 index = 0; index < SLOTS; index++) {
         may_leave(end);
         struct slot_state *slot = slot_at(index);
         if (!slot) break;
+        if (slot->mm) {
+            struct space_key old = { slot->mm, slot->pin };
+            bpf_map_delete_elem(&spaces, &old);
+            slot->mm = 0;
+        }
         slot->pin = index >= SLOT_PINNED && index < SLOT_FIRST ? index - SLOT_PINNED : -1;
         slot->home = slot->pin;
         slot->head = NEVER;
+        slot->users = 0;
         if (!settings.rule && index >= SLOT_FIRST) break;
         s32 error = scx_bpf_create_dsq(QUEUE(index), -1);
         if (error) return error;
@@ -972,8 +980,13 @@ s32 SLEEPABLE_OPERATION(aggregate_init)
         struct domain_state *domain = domain_at(number);
         if (!domain) break;
         domain->floor = NEVER;
+        domain->waiting = 0;
+        for (int word = 0; word < SLOT_WORDS; word++) domain->bits[word] = 0;
         struct cpu_state *c = number < CPUS ? cpu_at(number) : NULL;
-        if (c) c->slot = NO_SLOT;
+        if (c) {
+            c->mm = c->running = 0;
+            c->slot = NO_SLOT;
+        }
     }
 end:
     return 0;

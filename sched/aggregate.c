@@ -21,6 +21,7 @@
 #include <unistd.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
+#include <sys/wait.h>
 #include <bpf/bpf.h>
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
@@ -39,6 +40,7 @@ static struct {
     double bonus, slice, credit, interval, seconds, watchdog; /* ms, ms, ms, s, s, s */
     bool rule, homes, verify, stall, schedule, statistics, verbose;
     const char *json;
+    int cycles;
 } options = { .bonus = 5, .slice = 5, .credit = 5, .watchdog = 10, .rule = true, .schedule = true,
               .statistics = true };
 
@@ -73,6 +75,7 @@ static const char usage[] =
     "  --json FILE     writes the counts at the end to FILE as well\n"
     "  --verify        for tests, one CPU: compares each decision with the rule, slowly\n"
     "  --stall         for tests: dispatches nothing, until the watchdog ends it\n"
+    "  --cycles N      for tests: attaches and is killed N times, then reports\n"
     "  --verbose       what libbpf says\n";
 
 static double
@@ -92,13 +95,14 @@ static void
 read_arguments(int argc, char **argv)
 {
     enum { BONUS = 1, SLICE, CREDIT, NO_RULE, HOMES, WATCHDOG, OBSERVE, NO_STATISTICS, INTERVAL, SECONDS, JSON,
-           VERIFY, STALL, VERBOSE, HELP };
+           VERIFY, STALL, CYCLES, VERBOSE, HELP };
     static const struct option known[] = {
         { "bonus", 1, 0, BONUS }, { "slice", 1, 0, SLICE }, { "credit", 1, 0, CREDIT },
         { "no-rule", 0, 0, NO_RULE }, { "homes", 0, 0, HOMES }, { "watchdog", 1, 0, WATCHDOG },
         { "observe", 0, 0, OBSERVE }, { "no-statistics", 0, 0, NO_STATISTICS },
         { "interval", 1, 0, INTERVAL }, { "seconds", 1, 0, SECONDS }, { "json", 1, 0, JSON },
-        { "verify", 0, 0, VERIFY }, { "stall", 0, 0, STALL }, { "verbose", 0, 0, VERBOSE },
+        { "verify", 0, 0, VERIFY }, { "stall", 0, 0, STALL }, { "cycles", 1, 0, CYCLES },
+        { "verbose", 0, 0, VERBOSE },
         { "help", 0, 0, HELP }, { 0, 0, 0, 0 }
     };
     int option, index;
@@ -119,6 +123,7 @@ read_arguments(int argc, char **argv)
           case JSON: options.json = optarg; break;
           case VERIFY: options.verify = true; break;
           case STALL: options.stall = true; break;
+          case CYCLES: options.cycles = number(name, optarg, 1, 1e6); break;
           case VERBOSE: options.verbose = true; break;
           case HELP: fputs(usage, stdout); exit(0);
           default: fputs("aggregate --help lists the options\n", stderr); exit(2);
@@ -225,8 +230,15 @@ section(struct bpf_object *object, const char *name, size_t size)
     die("the BPF object has no %s of %zu bytes; build it anew", name, size);
 }
 
+static void
+attach_map(struct bpf_object *object)
+{
+    if (!bpf_map__attach_struct_ops(bpf_object__find_map_by_name(object, "aggregate")))
+        fail("attaching the scheduler", -errno);
+}
+
 static struct bpf_object *
-attach_scheduler(struct ending **ending)
+load_scheduler(struct ending **ending)
 {
     struct bpf_object *object = open_object(aggregate_object, aggregate_object_end, "aggregate");
     struct settings *settings = section(object, ".rodata.settings", sizeof *settings);
@@ -252,8 +264,6 @@ attach_scheduler(struct ending **ending)
     }
     if ((error = bpf_object__load(object))) fail("loading the scheduler", error);
     *ending = section(object, ".data.ending", sizeof **ending);
-    struct bpf_link *link = bpf_map__attach_struct_ops(map);
-    if (!link) fail("attaching the scheduler", -errno);
     return object;
 }
 
@@ -424,6 +434,49 @@ write_json(struct bpf_object *scheduler, struct bpf_object *observer, const stru
     if (ferror(file) | fclose(file)) die("%s cannot be written: %s", options.json, strerror(errno));
 }
 
+/* Attaches in a child, kills that at a random moment, waits until the kernel has its own scheduler back, and
+ * so on. The BPF programs are loaded once. Prints how often the child was attached when it was killed. */
+static void
+cycle(struct bpf_object *scheduler)
+{
+    int attached = 0, waited = 0;
+    char line[64];
+
+    srand(1);
+    for (int i = 0; i < options.cycles; i++) {
+        int ready[2];
+        char byte;
+        if (pipe(ready)) die("pipe: %s", strerror(errno));
+        pid_t child = fork();
+        if (child < 0) die("fork: %s", strerror(errno));
+        if (child == 0) {
+            attach_map(scheduler);
+            if (write(ready[1], "", 1) != 1) _exit(1);
+            for (;;) pause();
+        }
+        close(ready[1]);
+        /* Two of three are killed some time after they have attached, the third wherever they are. */
+        if (i % 3 && read(ready[0], &byte, 1) != 1) {
+            waitpid(child, NULL, 0);
+            die("cycle %d: the scheduler could not be attached (see above)", i);
+        }
+        struct timespec pause = { 0, rand() % 40000000 };
+        nanosleep(&pause, NULL);
+        if (i % 3) attached++;
+        kill(child, SIGKILL);
+        waitpid(child, NULL, 0);
+        close(ready[0]);
+        for (int tries = 0; ; tries++) {
+            if (first_line("/sys/kernel/sched_ext/state", line, sizeof line) && !strcmp(line, "disabled")) break;
+            if (tries > 3000) die("cycle %d: the kernel's own scheduler is not back after 30 s (%s)", i, line);
+            struct timespec moment = { 0, 10000000 };
+            nanosleep(&moment, NULL);
+            waited++;
+        }
+    }
+    printf("cycles %d: killed while attached %d, waited for the kernel %d times\n", options.cycles, attached, waited);
+}
+
 static void
 on_signal(int number)
 {
@@ -454,7 +507,12 @@ main(int argc, char **argv)
     libbpf_set_print(listen);
     check_kernel();
     if (options.statistics) observer = attach_observer();
-    if (options.schedule) scheduler = attach_scheduler(&ending);
+    if (options.schedule) scheduler = load_scheduler(&ending);
+    if (options.cycles && scheduler) {
+        cycle(scheduler);
+        return 0;
+    }
+    if (scheduler) attach_map(scheduler);
     puts(scheduler ? "attached" : "observing");
     fflush(stdout);
 
