@@ -238,7 +238,7 @@ attach_map(struct bpf_object *object)
 }
 
 static struct bpf_object *
-load_scheduler(struct ending **ending)
+load_scheduler(void)
 {
     struct bpf_object *object = open_object(aggregate_object, aggregate_object_end, "aggregate");
     struct settings *settings = section(object, ".rodata.settings", sizeof *settings);
@@ -263,8 +263,21 @@ load_scheduler(struct ending **ending)
         *(unsigned *)(image + member->offset / 8) = options.watchdog * 1000;
     }
     if ((error = bpf_object__load(object))) fail("loading the scheduler", error);
-    *ending = section(object, ".data.ending", sizeof **ending);
     return object;
+}
+
+/* has_ended(object, ending): has the kernel ended it? */
+static bool
+has_ended(struct bpf_object *object, struct ending *ending)
+{
+    unsigned key = 0;
+    struct bpf_map *map;
+
+    bpf_object__for_each_map(map, object) {
+        if (!strcmp(bpf_map__name(map), ".data.ending"))
+            return !bpf_map__lookup_elem(map, &key, sizeof key, ending, sizeof *ending, 0) && ending->kind;
+    }
+    die("the BPF object has no .data.ending; build it anew");
 }
 
 static struct bpf_object *
@@ -497,8 +510,7 @@ main(int argc, char **argv)
 {
     struct sigaction action = { .sa_handler = on_signal };
     struct bpf_object *scheduler = NULL, *observer = NULL;
-    static struct ending none;
-    struct ending *ending = &none;
+    static struct ending ending;
 
     read_arguments(argc, argv);
     sigaction(SIGINT, &action, NULL);
@@ -507,7 +519,7 @@ main(int argc, char **argv)
     libbpf_set_print(listen);
     check_kernel();
     if (options.statistics) observer = attach_observer();
-    if (options.schedule) scheduler = load_scheduler(&ending);
+    if (options.schedule) scheduler = load_scheduler();
     if (options.cycles && scheduler) {
         cycle(scheduler);
         return 0;
@@ -518,7 +530,7 @@ main(int argc, char **argv)
 
     double end = options.seconds ? now() + options.seconds : 0;
     double next = options.interval ? now() + options.interval : 0;
-    while (!stop && !__atomic_load_n(&ending->kind, __ATOMIC_ACQUIRE)) {
+    while (!stop && !(scheduler && has_ended(scheduler, &ending))) {
         double rest = 0.1, at = now();
         if (end && at >= end) break;
         if (end && end - at < rest) rest = end - at;
@@ -531,9 +543,9 @@ main(int argc, char **argv)
     }
 
     print_counts(scheduler, observer);
-    if (options.json) write_json(scheduler, observer, ending);
-    if (ending->kind)
-        die("the kernel ended the scheduler and is back with its own: %s%s%s", ending->reason,
-            *ending->message ? ": " : "", ending->message);
+    if (options.json) write_json(scheduler, observer, &ending);
+    if (ending.kind)
+        die("the kernel ended the scheduler and is back with its own: %s%s%s", ending.reason,
+            *ending.message ? ": " : "", ending.message);
     return 0;
 }

@@ -103,10 +103,13 @@ class Guest
     command += ['-accel', "tcg,thread=#{@icount ? 'single' : 'multi'}"]
     command += ['-plugin', @plugin] if @plugin
     command += ['-drive', "file=#{@disk},if=none,id=disk,format=raw,readonly=on", '-device', 'virtio-blk,drive=disk'] if @disk
-    pid = Process.spawn(*command, %i[out err] => "#{directory}/qemu.log", in: '/dev/null', pgroup: true)
+    # It ends even where this process is killed, and holds no lock of a caller.
+    command = ['timeout', '-s', 'KILL', (@seconds + 10).to_s, *command]
+    pid = Process.spawn(*command, %i[out err] => "#{directory}/qemu.log", in: '/dev/null', pgroup: true,
+                        close_others: true)
     return if wait(pid)
 
-    Process.kill(:KILL, pid)
+    Process.kill(:KILL, -pid)
     Process.wait(pid)
     raise Error, "the guest did not end within #{@seconds} s; its console: #{tail("#{directory}/console")}"
   end
