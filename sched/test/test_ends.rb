@@ -40,9 +40,9 @@ class TestEnds < Minitest::Test
       mount -t tmpfs none /sys/kernel/btf
       try btf aggregate
       umount /sys/kernel/btf
-      mount -t tmpfs none /sys/kernel/sched_ext
+      mount -t tmpfs none /sys/kernel
       try kernel aggregate
-      umount /sys/kernel/sched_ext
+      umount /sys/kernel
       try json aggregate --seconds 0.1 --json /nowhere/file
       try argument aggregate --bonus x
       try range aggregate --watchdog 31
@@ -72,7 +72,7 @@ class TestEnds < Minitest::Test
   # CYCLES=1000 is the full torture (make torture).
   def test_attached_and_killed_again_and_again
     cycles = Integer(ENV["CYCLES"] || 40)
-    result = guest(<<~SHELL, cpus: 2, icount: false, seconds: 60 + cycles)
+    result = guest(<<~SHELL, cpus: 2, seconds: 60 + cycles)
       while :; do chatroom 4 1 8 20 >/dev/null || echo failed >>/out/failed; done &
       spin 6000000 2 1,rest=1/1 >/dev/null &
       aggregate --no-statistics --cycles #{cycles} || exit 1

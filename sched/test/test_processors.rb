@@ -10,7 +10,7 @@ class TestProcessors < Minitest::Test
   POLICIES = { "homes" => "--homes", "shared" => "", "no-rule" => "--no-rule" }.freeze
 
   def test_no_cpu_idles_beside_a_queue_and_shares_are_fair
-    result = guest(<<~SHELL, cpus: 2, icount: false)
+    result = guest(<<~SHELL, cpus: 2)
       for policy in homes shared no-rule; do
         case $policy in homes) start homes --homes ;; no-rule) start $policy --no-rule ;; *) start $policy ;; esac || exit 1
         idle() { awk '/^cpu / { print $5 }' /proc/stat; }
@@ -29,7 +29,8 @@ class TestProcessors < Minitest::Test
       three = used(printed(result, "#{policy}.three"))
       three.each { |time| assert_in_delta 1, time / (three.sum / 3), 0.1, "#{policy}: #{three}" }
       pinned = used(printed(result, "#{policy}.pinned"))
-      assert_in_delta 1, pinned[0] / pinned[1], 0.1, "#{policy}: two on one CPU, #{pinned}"
+      # Rough: the third one moves virtual time on at twice their pace, so that what they are owed is cut.
+      assert_in_delta 1, pinned[0] / pinned[1], 0.25, "#{policy}: two on one CPU, #{pinned}"
       assert_operator pinned[2], :>, pinned[0] * 1.5, "#{policy}: the third has a CPU alone, #{pinned}"
     end
     homes = result.json("homes.json")["decisions"]

@@ -26,8 +26,11 @@ class Guest
   end
 
   # cpus: 1 or more. icount: the guest's clock counts instructions, one a ns, so that times do not depend on
-  # this machine's load; then all CPUs share one thread of the emulator. files: path in the guest => path
-  # here. disk: an ext4 image, mounted at /mnt. seconds: the guest is killed after them.
+  # this machine's load. All CPUs then share one thread of the emulator and have their share of the clock, in
+  # turns of a tick at most. Without it, each CPU is a thread; then the kernel dies once in some hundred
+  # attachments, as a CPU runs an old translation of code that another one has just changed (an int3 that
+  # nobody awaits). files: path in the guest => path here. disk: an ext4 image, mounted at /mnt. seconds: the
+  # guest is killed after them.
   def initialize(cpus: 1, icount: true, memory: 1024, files: {}, disk: nil, seconds: 280, plugin: nil)
     @cpus = cpus
     @icount = icount

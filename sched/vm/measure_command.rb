@@ -95,7 +95,7 @@ module CowSched
 
     def row(name, workload, policy, images)
       script = workload.script(policy, @quick, @runs)
-      result = Guest.new(cpus: workload.cpus, icount: workload.cpus == 1, memory: workload.memory, **images)
+      result = Guest.new(cpus: workload.cpus, memory: workload.memory, **images)
                     .run(script, name: "measure-#{name}-#{policy}")
       raise Guest::Error, "#{name}, #{policy}: #{result.stderr}" unless result.status.zero?
 
