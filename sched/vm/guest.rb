@@ -1,23 +1,23 @@
-# SPDX-License-Identifier: BSD-2-Clause
 # frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
 
-require 'fileutils'
-require 'json'
-require 'open3'
-require 'rbconfig'
-require 'tmpdir'
+require "fileutils"
+require "json"
+require "open3"
+require "rbconfig"
+require "tmpdir"
 
 # A virtual machine (QEMU without hardware help) that boots the kernel of packages.pin, runs one shell script
 # as its init and powers off. What the script leaves in /out comes back as files.
 class Guest
   class Error < StandardError; end
 
-  HERE = File.expand_path('..', __dir__)
-  BUILD = File.expand_path('../build/sched', HERE)
+  HERE = File.expand_path("..", __dir__)
+  BUILD = File.expand_path("../build/sched", HERE)
   PROGRAMS = %w[aggregate chatroom spin].map { |name| "#{BUILD}/bin/#{name}" }
   # Without a hypervisor's clock the kernel would distrust the emulated one and read a slower one.
-  KERNEL_LINE = 'console=ttyS0 quiet panic=-1 tsc=reliable clocksource=tsc nokaslr mitigations=off ' \
-                'cgroup_no_v1=all random.trust_cpu=on rdinit=/init'
+  KERNEL_LINE = "console=ttyS0 quiet panic=-1 tsc=reliable clocksource=tsc nokaslr mitigations=off " \
+                "cgroup_no_v1=all random.trust_cpu=on rdinit=/init"
 
   # What came back: status of the script, its two outputs, the directory with all files of /out, the console.
   Result = Struct.new(:status, :stdout, :stderr, :directory, :console, keyword_init: true) do
@@ -43,7 +43,7 @@ class Guest
 
   # Boots, runs the text of a shell script, and returns a Result. Raises Error with what the console said if
   # the guest did not come to its end.
-  def run(script, name: 'guest')
+  def run(script, name: "guest")
     directory = "#{BUILD}/guest/#{name}"
     FileUtils.rm_rf(directory)
     FileUtils.mkdir_p("#{directory}/out")
@@ -56,19 +56,19 @@ class Guest
 
   def kernel
     @kernel ||= Dir["#{BUILD}/root/usr/lib/modules/*/vmlinuz"].first || begin
-      system("#{HERE}/fetch", BUILD, 'linux-') or raise Error, 'the kernel of packages.pin cannot be had (see above)'
+      system("#{HERE}/fetch", BUILD, "linux-") or raise Error, "the kernel of packages.pin cannot be had (see above)"
       Dir["#{BUILD}/root/usr/lib/modules/*/vmlinuz"].first
     end
   end
 
   def need(command, package)
-    found = ENV['PATH'].split(':').map { |path| "#{path}/#{command}" }.find { |path| File.executable?(path) }
+    found = ENV["PATH"].split(":").map { |path| "#{path}/#{command}" }.find { |path| File.executable?(path) }
     found or raise Error, "#{command} is missing; apt-get install #{package}"
   end
 
   def make_initramfs(directory, script)
     tree = "#{directory}/tree"
-    busybox = need('busybox', 'busybox-static')
+    busybox = need("busybox", "busybox-static")
     FileUtils.mkdir_p(%w[bin dev proc sys tmp out mnt etc run].map { |part| "#{tree}/#{part}" })
     FileUtils.cp(busybox, "#{tree}/bin/busybox")
     PROGRAMS.each do |path|
@@ -85,30 +85,30 @@ class Guest
     FileUtils.cp("#{__dir__}/init", "#{tree}/init")
     FileUtils.chmod(0o755, "#{tree}/init")
     command = "find . | cpio --quiet -o -H newc | gzip -1 > #{directory}/initramfs.gz"
-    system('sh', '-c', command, chdir: tree) or raise Error, 'cpio failed; apt-get install cpio'
+    system("sh", "-c", command, chdir: tree) or raise Error, "cpio failed; apt-get install cpio"
     FileUtils.rm_rf(tree)
   end
 
   def add_disk_module(tree)
     packed = Dir["#{File.dirname(kernel)}/kernel/drivers/block/virtio_blk.ko*"].first
-    packed or raise Error, 'the kernel package has no virtio_blk module'
+    packed or raise Error, "the kernel package has no virtio_blk module"
     FileUtils.cp(packed, tree)
-    system('xz', '-d', "#{tree}/#{File.basename(packed)}") or raise Error, 'xz failed' if packed.end_with?('.xz')
+    system("xz", "-d", "#{tree}/#{File.basename(packed)}") or raise Error, "xz failed" if packed.end_with?(".xz")
   end
 
   def boot(directory)
-    command = [need('qemu-system-x86_64', 'qemu-system-x86'), '-M', 'pc', '-cpu', 'max,la57=off', '-nographic',
-               '-nodefaults', '-no-reboot', '-m', @memory.to_s, '-smp', @cpus.to_s,
-               '-kernel', kernel, '-initrd', "#{directory}/initramfs.gz", '-append', KERNEL_LINE,
-               '-serial', "file:#{directory}/console", '-device', 'virtio-serial',
-               '-chardev', "file,id=out,path=#{directory}/out.tar", '-device', 'virtserialport,chardev=out']
-    command += ['-icount', 'shift=0,sleep=off'] if @icount
-    command += ['-accel', "tcg,thread=#{@icount ? 'single' : 'multi'}"]
-    command += ['-plugin', @plugin] if @plugin
-    command += ['-drive', "file=#{@disk},if=none,id=disk,format=raw,readonly=on", '-device', 'virtio-blk,drive=disk'] if @disk
+    command = [need("qemu-system-x86_64", "qemu-system-x86"), "-M", "pc", "-cpu", "max,la57=off", "-nographic",
+               "-nodefaults", "-no-reboot", "-m", @memory.to_s, "-smp", @cpus.to_s,
+               "-kernel", kernel, "-initrd", "#{directory}/initramfs.gz", "-append", KERNEL_LINE,
+               "-serial", "file:#{directory}/console", "-device", "virtio-serial",
+               "-chardev", "file,id=out,path=#{directory}/out.tar", "-device", "virtserialport,chardev=out"]
+    command += ["-icount", "shift=0,sleep=off"] if @icount
+    command += ["-accel", "tcg,thread=#{@icount ? "single" : "multi"}"]
+    command += ["-plugin", @plugin] if @plugin
+    command += ["-drive", "file=#{@disk},if=none,id=disk,format=raw,readonly=on", "-device", "virtio-blk,drive=disk"] if @disk
     # It ends even where this process is killed, and holds no lock of a caller.
-    command = ['timeout', '-s', 'KILL', (@seconds + 10).to_s, *command]
-    pid = Process.spawn(*command, %i[out err] => "#{directory}/qemu.log", in: '/dev/null', pgroup: true,
+    command = ["timeout", "-s", "KILL", (@seconds + 10).to_s, *command]
+    pid = Process.spawn(*command, %i[out err] => "#{directory}/qemu.log", in: "/dev/null", pgroup: true,
                         close_others: true)
     return if wait(pid)
 
@@ -129,11 +129,11 @@ class Guest
 
   def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
-  def tail(path) = File.exist?(path) ? File.read(path).scrub.lines.last(30).join : '(none)'
+  def tail(path) = File.exist?(path) ? File.read(path).scrub.lines.last(30).join : "(none)"
 
   def unpack(directory)
     console = tail("#{directory}/console")
-    unless system('tar', '-xf', "#{directory}/out.tar", '-C', "#{directory}/out", err: File::NULL)
+    unless system("tar", "-xf", "#{directory}/out.tar", "-C", "#{directory}/out", err: File::NULL)
       raise Error, "the guest gave nothing back; QEMU: #{tail("#{directory}/qemu.log")}; its console: #{console}"
     end
 

@@ -46,6 +46,8 @@ module CowSched
       @workloads = WORKLOADS.reject { |_, workload| workload.needs }.keys
     end
 
+    attr_reader :ruby, :gems
+
     private
 
     def define(options)
@@ -82,7 +84,7 @@ module CowSched
 
     def measure(name)
       workload = WORKLOADS[name]
-      raise Bad, "#{name} needs --#{workload.needs}" if workload.needs && !instance_variable_get("@#{workload.needs}")
+      raise Bad, "puma needs --ruby" if workload.needs == :ruby && !@ruby
 
       images = workload.image ? { disk: workload.image.call(self) } : {}
       workload.policies.map do |policy|
@@ -91,10 +93,8 @@ module CowSched
       end
     end
 
-    attr_reader :ruby, :gems
-
     def row(name, workload, policy, images)
-      script = workload.script(policy, @quick, @runs)
+      script = workload.script(policy, @quick, @runs, @ruby)
       result = Guest.new(cpus: workload.cpus, memory: workload.memory, **images)
                     .run(script, name: "measure-#{name}-#{policy}")
       raise Guest::Error, "#{name}, #{policy}: #{result.stderr}" unless result.status.zero?
