@@ -25,12 +25,12 @@ class Guest
     def file(name) = File.read("#{directory}/#{name}")
   end
 
-  # cpus: 1 or more. icount: the guest's clock counts instructions, one a ns, so that times do not depend on
-  # this machine's load. All CPUs then share one thread of the emulator and have their share of the clock, in
-  # turns of a tick at most. Without it, each CPU is a thread; then the kernel dies once in some hundred
-  # attachments, as a CPU runs an old translation of code that another one has just changed (an int3 that
-  # nobody awaits). files: path in the guest => path here. disk: an ext4 image, mounted at /mnt. seconds: the
-  # guest is killed after them.
+  # cpus: 1 or more; all share one thread of the emulator. With a thread for each, the kernel dies once in some
+  # hundred attachments: a CPU runs an old translation of code that another one has just changed (an int3 that
+  # nobody awaits). icount: the guest's clock counts instructions, one a ns, so that times do not depend on
+  # this machine's load; with several CPUs, one of them may then stand still for seconds in rare cases.
+  # files: path in the guest => path here. disk: an ext4 image, mounted at /mnt. seconds: the guest is killed
+  # after them.
   def initialize(cpus: 1, icount: true, memory: 1024, files: {}, disk: nil, seconds: 280, plugin: nil)
     @cpus = cpus
     @icount = icount
@@ -103,7 +103,7 @@ class Guest
                "-serial", "file:#{directory}/console", "-device", "virtio-serial",
                "-chardev", "file,id=out,path=#{directory}/out.tar", "-device", "virtserialport,chardev=out"]
     command += ["-icount", "shift=0,sleep=off"] if @icount
-    command += ["-accel", "tcg,thread=#{@icount ? "single" : "multi"}"]
+    command += ["-accel", "tcg,thread=single"]
     command += ["-plugin", @plugin] if @plugin
     command += ["-drive", "file=#{@disk},if=none,id=disk,format=raw,readonly=on", "-device", "virtio-blk,drive=disk"] if @disk
     # It ends even where this process is killed, and holds no lock of a caller.

@@ -111,7 +111,7 @@ module CowSched
                                                       "serving 8080/index.html\n"),
     "puma" => Workload.new(command: "load 9292/", size: "3s", quick: "1s", names: %w[ruby puma], cpus: 1, memory: 2048,
                            policies: %w[default scx rule rule-20], image: method(:puma_image), needs: :ruby,
-                           prepare: "#{CHROOT}GEM_PATH=/gems GEM_HOME=/gems chroot /mnt $RUBY /gems/gems/puma-*/bin/puma " \
+                           prepare: "#{CHROOT}GEM_PATH=/gems GEM_HOME=/gems chroot /mnt $RUBY $(cd /mnt; ls -d gems/gems/puma-* | sed s.^./.)/bin/puma " \
                                     "-e production -w 4 -t 5:5 --preload -b tcp://127.0.0.1:9292 /srv/puma.ru " \
                                     ">/out/puma.log 2>&1 &\nserving 9292/\nload 9292/ >/dev/null\n")
   }.freeze
