@@ -126,6 +126,7 @@ static u64 vnow;           /* the greatest virtual time at which a thread began 
 static u64 in_use = 1;     /* words of a domain's bits that can have any set */
 static u32 next_slot = SLOT_FIRST;
 static u32 group_count;    /* groups besides the root */
+static u64 runnable_weight; /* of all threads that run or wait: the sum of their own weights */
 
 #define OPERATION(name, arguments...) SEC("struct_ops/" #name) BPF_PROG(name, ##arguments)
 #define SLEEPABLE_OPERATION(name, arguments...) SEC("struct_ops.s/" #name) BPF_PROG(name, ##arguments)
@@ -201,6 +202,7 @@ runnable_weight_changes(struct thread_state *t, u32 weight, bool on)
     s32 index = on ? t->group : t->counts_in;
     u64 amount = on ? weight : t->counts;
 
+    __sync_fetch_and_add(&runnable_weight, on ? amount : -amount);
     if (on) {
         t->counts_in = index;
         t->counts = weight;
@@ -235,14 +237,12 @@ weight_among_all(s32 index, u32 own)
         struct group_state *group = group_at(index);
         if (!group) break;
         u64 sum = group->sum;
+        if (!sum) break;
         if (group->parent < 0) {
-            if (sum > 0) weight = weight * (sum > own ? sum : own) / sum;
+            weight = weight * (runnable_weight > own ? runnable_weight : own) / sum;
             break;
         }
-        struct group_state *parent = group_at(group->parent);
-        if (!parent || !sum || !parent->sum) break;
-        /* from a share among its siblings to a share among the parent's */
-        weight = weight * group->counted / sum;
+        weight = weight * group->counted / sum; /* a part of its group's weight */
         index = group->parent;
     }
     return weight ? weight : 1;
@@ -956,7 +956,7 @@ s32 SLEEPABLE_OPERATION(aggregate_init)
     /* The maps may have served before. */
     in_use = SLOT_FIRST / 64 + 1;
     next_slot = SLOT_FIRST;
-    vnow = 0;
+    vnow = runnable_weight = 0;
     ending.kind = 0;
     for (s32 index = 0; index < SLOTS; index++) {
         may_leave(end);

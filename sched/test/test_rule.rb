@@ -28,19 +28,23 @@ class TestRule < Minitest::Test
     assert_operator result.json("bonus5.json")["decisions"]["by_rule"], :>, 100
   end
 
-  # The paper's own example (its figure 5) in virtual time: fewer switches between address spaces.
+  # The bar of issue 31.
   def test_chatroom_switches_address_spaces_a_seventh_as_often
     result = guest(<<~SHELL)
       start default --observe && chatroom 8 1 20 10 && finish &&
       start scx --no-rule && chatroom 8 1 20 10 && finish &&
-      start rule && chatroom 8 1 20 10 && finish
+      start rule && chatroom 8 1 20 10 && finish || exit 1
+      mkdir /sys/fs/cgroup/service && start service || exit 1
+      (sh -c 'echo $PPID' >/sys/fs/cgroup/service/cgroup.procs; chatroom 8 1 20 10) && finish
     SHELL
-    switches = %w[default scx rule].to_h do |name|
+    switches = %w[default scx rule service].to_h do |name|
       rows = result.json("#{name}.json")["processes"].select { |row| row["name"] == "chatroom" }
       assert_operator rows.size, :>=, 8
       [name, rows.sum { |row| row["address_space_switches"] }]
     end
     assert_operator switches["rule"] * 7, :<=, switches["default"], switches
     assert_operator switches["rule"], :<, switches["scx"], switches
+    # The bonus is worth the same where all threads are in one cgroup.
+    assert_operator switches["service"] * 7, :<=, switches["default"], switches
   end
 end
