@@ -225,14 +225,15 @@ runnable_weight_changes(struct thread_state *t, u32 weight, bool on)
     }
 }
 
-/* weight_among_all(index, own): a thread's weight with that of its groups, SHIFT bits behind the point. All that is
- * runnable in all groups counts as much as in the root alone, so that virtual time keeps its pace. */
+/* weight_among_all(index, own): the weight of a thread of group index with that of its groups, SHIFT bits behind
+ * the point. Those of all runnable threads make the sum of their own, so that virtual time keeps its pace and
+ * the bonus its worth, wherever the threads are. */
 OWN_PROGRAM u64
 weight_among_all(s32 index, u32 own)
 {
     u64 weight = (u64)own << SHIFT;
 
-    if (!group_count || index <= 0) return weight;
+    if (!group_count || index < 0) return weight;
     for (int level = 0; level < DEPTH; level++) {
         struct group_state *group = group_at(index);
         if (!group) break;
@@ -256,7 +257,7 @@ charged(struct task_struct *p, struct thread_state *t)
     u32 own = p->scx.weight ? p->scx.weight : 1;
 
     if (used > 1000000000) used = 1000000000; /* a tick that came late; keeps the product below 2^64 */
-    if (own == 100 && (!group_count || t->group <= 0)) return t->vtime + used;
+    if (own == 100 && !group_count) return t->vtime + used;
     return t->vtime + used * (100ULL << SHIFT) / weight_among_all(t->group, own);
 }
 

@@ -31,7 +31,7 @@ class TestFairness < Minitest::Test
         echo +cpu >/sys/fs/cgroup/b/cgroup.subtree_control
         echo 300 >/sys/fs/cgroup/a/cpu.weight
         echo 50 >/sys/fs/cgroup/b/d/cpu.weight
-        spin 12000 1,cgroup=/sys/fs/cgroup/a 4,cgroup=/sys/fs/cgroup/b/c 2,cgroup=/sys/fs/cgroup/b/d \
+        spin 12000 1,cgroup=/sys/fs/cgroup/a 4,cgroup=/sys/fs/cgroup/b/c 2,cgroup=/sys/fs/cgroup/b/d 1 \
           >/out/$policy.cgroups || exit 1
         finish
       done
@@ -44,8 +44,8 @@ class TestFairness < Minitest::Test
         process["threads"].each { |time| assert_in_delta total / 7, time, total / 7 * 0.02, "#{policy}: one thread" }
       end
       assert_shares([WEIGHTS[0], 2 * WEIGHTS[5], WEIGHTS[-5]], printed(result, "#{policy}.nice"), "#{policy}, nice")
-      # a: 300 of 400; b: 100, of which c has 100 of 150 and d 50.
-      assert_shares([300, 100 * 2 / 3r, 100 / 3r], printed(result, "#{policy}.cgroups"), "#{policy}, cgroups")
+      # a: 300; b: 100, of which c has 100 of 150 and d 50; the last is in the root itself, with 100.
+      assert_shares([300, 100 * 2 / 3r, 100 / 3r, 100], printed(result, "#{policy}.cgroups"), "#{policy}, cgroups")
     end
   end
 
