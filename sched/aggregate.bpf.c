@@ -178,7 +178,7 @@ count(void)
     return bpf_map_lookup_elem(&decisions, &key);
 }
 
-/* space_of(t, p): the address of p's mm_struct, or 0. By way of memory, the verifier takes it for a number. */
+/* space_of(t, p): the address of p's mm_struct, or 0. To the verifier, what is stored and loaded is a number. */
 static u64
 space_of(struct thread_state *t, struct task_struct *p)
 {
@@ -225,9 +225,9 @@ runnable_weight_changes(struct thread_state *t, u32 weight, bool on)
     }
 }
 
-/* weight_among_all(index, own): the weight of a thread of group index with that of its groups, SHIFT bits behind
- * the point. Those of all runnable threads make the sum of their own, so that virtual time keeps its pace and
- * the bonus its worth, wherever the threads are. */
+/* weight_among_all(index, own): the weight of a thread of group index with that of its groups, SHIFT bits
+ * behind the point. Those of all runnable threads make the sum of their own, so that virtual time keeps its
+ * pace and the bonus its worth, wherever the threads are. */
 OWN_PROGRAM u64
 weight_among_all(s32 index, u32 own)
 {
@@ -757,7 +757,8 @@ s32 OPERATION(aggregate_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wak
     if (settings.homes) {
         struct thread_state *t = thread_of(p);
         struct slot_state *slot = t && t->hint != NO_SLOT ? slot_at(t->hint) : NULL;
-        if (slot && slot->mm == space_of(t, p) && slot->home >= 0 && bpf_cpumask_test_cpu(slot->home, p->cpus_ptr) &&
+        if (slot && slot->mm == space_of(t, p) && slot->home >= 0 &&
+                bpf_cpumask_test_cpu(slot->home, p->cpus_ptr) &&
                 scx_bpf_test_and_clear_cpu_idle(slot->home)) {
             scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, settings.slice, 0);
             return slot->home;

@@ -27,6 +27,8 @@
 #include <bpf/libbpf.h>
 #include "policy.h"
 
+#define SHOWN 20 /* processes that are printed; all are in the JSON */
+
 #define EMBED(name, file)                                              \
     __asm__(".pushsection .rodata\n.balign 8\n.global " #name "\n"      \
             #name ": .incbin \"" BPF_OBJECTS "/" file "\"\n"            \
@@ -94,8 +96,8 @@ number(const char *name, const char *text, double least, double most)
 static void
 read_arguments(int argc, char **argv)
 {
-    enum { BONUS = 1, SLICE, CREDIT, NO_RULE, HOMES, WATCHDOG, OBSERVE, NO_STATISTICS, INTERVAL, SECONDS, JSON,
-           VERIFY, STALL, CYCLES, VERBOSE, HELP };
+    enum { BONUS = 1, SLICE, CREDIT, NO_RULE, HOMES, WATCHDOG, OBSERVE, NO_STATISTICS, INTERVAL, SECONDS,
+           JSON, VERIFY, STALL, CYCLES, VERBOSE, HELP };
     static const struct option known[] = {
         { "bonus", 1, 0, BONUS }, { "slice", 1, 0, SLICE }, { "credit", 1, 0, CREDIT },
         { "no-rule", 0, 0, NO_RULE }, { "homes", 0, 0, HOMES }, { "watchdog", 1, 0, WATCHDOG },
@@ -253,9 +255,10 @@ load_scheduler(void)
         .stall = options.stall,
     };
     if (!map) die("the BPF object has no scheduler; build it anew");
-    /* The first member that is 10,000 in the kernel's struct: found by BTF, as its place may change. */
+    /* Found by BTF, as its place in the struct is another one from release to release. */
     const struct btf *btf = bpf_object__btf(object);
-    const struct btf_type *type = btf__type_by_id(btf, btf__find_by_name_kind(btf, "sched_ext_ops", BTF_KIND_STRUCT));
+    int id = btf__find_by_name_kind(btf, "sched_ext_ops", BTF_KIND_STRUCT);
+    const struct btf_type *type = btf__type_by_id(btf, id);
     char *image = bpf_map__initial_value(map, &size);
     for (int i = 0; type && image && i < (int)BTF_INFO_VLEN(type->info); i++) {
         const struct btf_member *member = (const struct btf_member *)(type + 1) + i;
@@ -353,32 +356,33 @@ read_decisions(struct bpf_object *scheduler, struct decisions *sum)
 }
 
 static void
-print_waits(const char *label, unsigned pid, const struct waits *waits)
+print_waits(const char *label, unsigned pid, const struct waits *w)
 {
-    printf("%7u %-16s %10llu %10llu %12.3f %12.3f %12.1f\n", pid, label, waits->switches, waits->space_switches,
-           waits->waits ? waits->wait_total / 1e6 / waits->waits : 0, waits->wait_longest / 1e6, waits->run / 1e6);
+    printf("%7u %-16s %10llu %10llu %12.3f %12.3f %12.1f\n", pid, label, w->switches, w->space_switches,
+           w->waits ? w->wait_total / 1e6 / w->waits : 0, w->wait_longest / 1e6, w->run / 1e6);
 }
 
 static void
 print_counts(struct bpf_object *scheduler, struct bpf_object *observer)
 {
-    struct decisions decisions;
+    struct decisions d;
     struct waits total;
 
     if (scheduler) {
-        read_decisions(scheduler, &decisions);
-        printf("dispatched %llu: %llu by the rule, %llu because of its bound; went on %llu; address spaces taken "
-               "%llu, threads taken %llu; without a slot %llu\n", decisions.dispatches, decisions.by_rule,
-               decisions.by_bound, decisions.kept, decisions.taken, decisions.spilled, decisions.crowded);
+        read_decisions(scheduler, &d);
+        printf("dispatched %llu: %llu by the rule, %llu because of its bound; went on %llu; address spaces "
+               "taken %llu, threads taken %llu; without a slot %llu\n", d.dispatches, d.by_rule, d.by_bound,
+               d.kept, d.taken, d.spilled, d.crowded);
         if (options.verify)
-            printf("decisions compared with the rule %llu, wrong %llu, greatest lead %.3f ms\n", decisions.verified,
-                   decisions.wrong, decisions.lead / 1e6);
+            printf("decisions compared with the rule %llu, wrong %llu, greatest lead %.3f ms\n", d.verified,
+                   d.wrong, d.lead / 1e6);
     }
     if (observer) {
         int count = read_rows(observer, &total);
         printf("%7s %-16s %10s %10s %12s %12s %12s\n", "process", "", "switches", "of space", "mean wait ms",
                "longest ms", "ran ms");
-        for (int i = 0; i < count && i < 20; i++) print_waits(rows[i].waits.name, rows[i].pid, &rows[i].waits);
+        for (int i = 0; i < count && i < SHOWN; i++)
+            print_waits(rows[i].waits.name, rows[i].pid, &rows[i].waits);
         print_waits("all", 0, &total);
     }
     fflush(stdout);
@@ -399,11 +403,34 @@ write_string(FILE *file, const char *text)
 }
 
 static void
-write_waits(FILE *file, const struct waits *waits)
+write_count(FILE *file, const char *name, unsigned long long value)
 {
-    fprintf(file, "\"switches\": %llu, \"address_space_switches\": %llu, \"waits\": %llu, \"wait_total_ms\": %.3f, "
-            "\"longest_wait_ms\": %.3f, \"ran_ms\": %.3f", waits->switches, waits->space_switches, waits->waits,
-            waits->wait_total / 1e6, waits->wait_longest / 1e6, waits->run / 1e6);
+    fprintf(file, "\"%s\": %llu, ", name, value);
+}
+
+static void
+write_waits(FILE *file, const struct waits *w)
+{
+    write_count(file, "switches", w->switches);
+    write_count(file, "address_space_switches", w->space_switches);
+    write_count(file, "waits", w->waits);
+    fprintf(file, "\"wait_total_ms\": %.3f, \"longest_wait_ms\": %.3f, \"ran_ms\": %.3f", w->wait_total / 1e6,
+            w->wait_longest / 1e6, w->run / 1e6);
+}
+
+static void
+write_decisions(FILE *file, const struct decisions *d)
+{
+    write_count(file, "dispatches", d->dispatches);
+    write_count(file, "by_rule", d->by_rule);
+    write_count(file, "by_bound", d->by_bound);
+    write_count(file, "kept", d->kept);
+    write_count(file, "taken", d->taken);
+    write_count(file, "spilled", d->spilled);
+    write_count(file, "crowded", d->crowded);
+    write_count(file, "verified", d->verified);
+    write_count(file, "wrong", d->wrong);
+    fprintf(file, "\"lead_ms\": %.3f", d->lead / 1e6);
 }
 
 static void
@@ -415,14 +442,13 @@ write_json(struct bpf_object *scheduler, struct bpf_object *observer, const stru
 
     if (!file) die("%s cannot be written: %s", options.json, strerror(errno));
     fprintf(file, "{\"policy\": \"%s\", \"bonus_ms\": %g, \"slice_ms\": %g, \"credit_ms\": %g, \"homes\": %s",
-            !scheduler ? "default" : options.rule ? "rule" : "scx", options.bonus, options.slice, options.credit,
-            options.homes ? "true" : "false");
+            !scheduler ? "default" : options.rule ? "rule" : "scx", options.bonus, options.slice,
+            options.credit, options.homes ? "true" : "false");
     if (scheduler) {
         read_decisions(scheduler, &d);
-        fprintf(file, ",\n \"decisions\": {\"dispatches\": %llu, \"by_rule\": %llu, \"by_bound\": %llu, \"kept\": %llu, "
-                "\"taken\": %llu, \"spilled\": %llu, \"crowded\": %llu, \"verified\": %llu, \"wrong\": %llu, "
-                "\"lead_ms\": %.3f}", d.dispatches, d.by_rule, d.by_bound, d.kept, d.taken, d.spilled, d.crowded,
-                d.verified, d.wrong, d.lead / 1e6);
+        fputs(",\n \"decisions\": {", file);
+        write_decisions(file, &d);
+        fputs("}", file);
         fprintf(file, ",\n \"ending\": {\"kind\": %d, \"reason\": ", ending->kind);
         write_string(file, ending->reason);
         fputs(", \"message\": ", file);
@@ -480,14 +506,16 @@ cycle(struct bpf_object *scheduler)
         waitpid(child, NULL, 0);
         close(ready[0]);
         for (int tries = 0; ; tries++) {
-            if (first_line("/sys/kernel/sched_ext/state", line, sizeof line) && !strcmp(line, "disabled")) break;
-            if (tries > 3000) die("cycle %d: the kernel's own scheduler is not back after 30 s (%s)", i, line);
+            bool known = first_line("/sys/kernel/sched_ext/state", line, sizeof line);
+            if (known && !strcmp(line, "disabled")) break;
+            if (tries > 3000) die("cycle %d: the kernel's scheduler is not back after 30 s (%s)", i, line);
             struct timespec moment = { 0, 10000000 };
             nanosleep(&moment, NULL);
             waited++;
         }
     }
-    printf("cycles %d: killed while attached %d, waited for the kernel %d times\n", options.cycles, attached, waited);
+    printf("cycles %d: killed while attached %d, waited for the kernel %d times\n", options.cycles, attached,
+           waited);
 }
 
 static void

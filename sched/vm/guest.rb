@@ -19,26 +19,25 @@ class Guest
   KERNEL_LINE = "console=ttyS0 quiet panic=-1 tsc=reliable clocksource=tsc nokaslr mitigations=off " \
                 "cgroup_no_v1=all random.trust_cpu=on rdinit=/init"
 
-  # What came back: status of the script, its two outputs, the directory with all files of /out, the console.
-  Result = Struct.new(:status, :stdout, :stderr, :directory, :console, keyword_init: true) do
+  # What came back: status of the script, its two outputs, the directory with all files of /out.
+  Result = Struct.new(:status, :stdout, :stderr, :directory, keyword_init: true) do
     def json(name) = JSON.parse(File.read("#{directory}/#{name}"))
     def file(name) = File.read("#{directory}/#{name}")
   end
 
-  # cpus: 1 or more; all share one thread of the emulator. With a thread for each, the kernel dies once in some
-  # hundred attachments: a CPU runs an old translation of code that another one has just changed (an int3 that
-  # nobody awaits). icount: the guest's clock counts instructions, one a ns, so that times do not depend on
+  # cpus: 1 or more; all share one thread of the emulator. With a thread for each, the kernel dies once in
+  # some hundred attachments: a CPU runs an old translation of code that another one has just changed (an
+  # int3 that nobody awaits). icount: the guest's clock counts instructions, one a ns, so that times do not depend on
   # this machine's load; with several CPUs, one of them may then stand still for seconds in rare cases.
   # files: path in the guest => path here. disk: an ext4 image, mounted at /mnt. seconds: the guest is killed
   # after them.
-  def initialize(cpus: 1, icount: true, memory: 1024, files: {}, disk: nil, seconds: 280, plugin: nil)
+  def initialize(cpus: 1, icount: true, memory: 1024, files: {}, disk: nil, seconds: 280)
     @cpus = cpus
     @icount = icount
     @memory = memory
     @files = files
     @disk = disk
     @seconds = seconds
-    @plugin = plugin
   end
 
   # Boots, runs the text of a shell script, and returns a Result. Raises Error with what the console said if
@@ -56,7 +55,7 @@ class Guest
 
   def kernel
     @kernel ||= Dir["#{BUILD}/root/usr/lib/modules/*/vmlinuz"].first || begin
-      system("#{HERE}/fetch", BUILD, "linux-") or raise Error, "the kernel of packages.pin cannot be had (see above)"
+      system("#{HERE}/fetch", BUILD, "linux-") or raise Error, "there is no kernel to boot (see above)"
       Dir["#{BUILD}/root/usr/lib/modules/*/vmlinuz"].first
     end
   end
@@ -93,19 +92,24 @@ class Guest
     packed = Dir["#{File.dirname(kernel)}/kernel/drivers/block/virtio_blk.ko*"].first
     packed or raise Error, "the kernel package has no virtio_blk module"
     FileUtils.cp(packed, tree)
-    system("xz", "-d", "#{tree}/#{File.basename(packed)}") or raise Error, "xz failed" if packed.end_with?(".xz")
+    return unless packed.end_with?(".xz")
+
+    system("xz", "-d", "#{tree}/#{File.basename(packed)}") or raise Error, "no xz; apt-get install xz-utils"
   end
 
   def boot(directory)
-    command = [need("qemu-system-x86_64", "qemu-system-x86"), "-M", "pc", "-cpu", "max,la57=off", "-nographic",
+    qemu = need("qemu-system-x86_64", "qemu-system-x86")
+    command = [qemu, "-M", "pc", "-cpu", "max,la57=off", "-nographic",
                "-nodefaults", "-no-reboot", "-m", @memory.to_s, "-smp", @cpus.to_s,
                "-kernel", kernel, "-initrd", "#{directory}/initramfs.gz", "-append", KERNEL_LINE,
                "-serial", "file:#{directory}/console", "-device", "virtio-serial",
                "-chardev", "file,id=out,path=#{directory}/out.tar", "-device", "virtserialport,chardev=out"]
     command += ["-icount", "shift=0,sleep=off"] if @icount
     command += ["-accel", "tcg,thread=single"]
-    command += ["-plugin", @plugin] if @plugin
-    command += ["-drive", "file=#{@disk},if=none,id=disk,format=raw,readonly=on", "-device", "virtio-blk,drive=disk"] if @disk
+    if @disk
+      command += ["-drive", "file=#{@disk},if=none,id=disk,format=raw,readonly=on",
+                  "-device", "virtio-blk,drive=disk"]
+    end
     # It ends even where this process is killed, and holds no lock of a caller.
     command = ["timeout", "-s", "KILL", (@seconds + 10).to_s, *command]
     pid = Process.spawn(*command, %i[out err] => "#{directory}/qemu.log", in: "/dev/null", pgroup: true,
@@ -134,12 +138,15 @@ class Guest
   def unpack(directory)
     console = tail("#{directory}/console")
     unless system("tar", "-xf", "#{directory}/out.tar", "-C", "#{directory}/out", err: File::NULL)
-      raise Error, "the guest gave nothing back; QEMU: #{tail("#{directory}/qemu.log")}; its console: #{console}"
+      words = tail("#{directory}/qemu.log")
+      raise Error, "the guest gave nothing back; QEMU: #{words}; its console: #{console}"
     end
 
-    File.exist?("#{directory}/out/status") or raise Error, "the guest's script did not end; its console: #{console}"
-    Result.new(status: File.read("#{directory}/out/status").to_i, stdout: File.read("#{directory}/out/stdout"),
-               stderr: File.read("#{directory}/out/stderr"), directory: "#{directory}/out",
-               console: File.read("#{directory}/console"))
+    status, stdout, stderr = %w[status stdout stderr].map do |name|
+      path = "#{directory}/out/#{name}"
+      File.exist?(path) or raise Error, "the guest's script did not end; its console: #{console}"
+      File.read(path)
+    end
+    Result.new(status: status.to_i, stdout: stdout, stderr: stderr, directory: "#{directory}/out")
   end
 end

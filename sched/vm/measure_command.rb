@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 
 require "json"
-require "yaml"
 require_relative "guest"
 require_relative "workloads"
 require_relative "../../benchmark/lib/measure/command_line"
@@ -22,10 +21,9 @@ module CowSched
       virtual time, and with the rule. Each figure is a median over the runs.
 
     TEXT
-    EMULATED = "Made in an emulated machine (QEMU, TCG). One CPU: its clock counts instructions, one a ns, so " \
-               "switches, waits and instructions are as exact as a simulation's, and tell nothing of caches " \
-               "and TLBs. Several CPUs: threads of the emulator that this machine's load disturbs; read the " \
-               "switches, not the times."
+    EMULATED = "Made in an emulated machine (QEMU, TCG) whose clock counts instructions, one a ns: " \
+               "switches, waits and instructions do not depend on the load of the machine, and say nothing of caches " \
+               "and TLBs. Several CPUs take turns on the same clock; read their switches, not their times."
     Metric = Struct.new(:key, :title, :unit, :digits, keyword_init: true)
     METRICS = [
       Metric.new(key: :address_space_switches_per_message, title: "switches between address spaces",
@@ -34,11 +32,12 @@ module CowSched
                  unit: "for each 1,000 messages, less is better", digits: 1),
       Metric.new(key: :instructions, title: "instructions, kernel and all, nothing counted by process",
                  unit: "thousands a message, less is better", digits: 2),
-      Metric.new(key: :mean_wait_ms, title: "mean wait of a thread that could run", unit: "ms, less is better",
-                 digits: 2),
+      Metric.new(key: :mean_wait_ms, title: "mean wait of a thread that could run",
+                 unit: "ms, less is better", digits: 2),
       Metric.new(key: :longest_wait_ms, title: "longest wait", unit: "ms, less is better", digits: 1)
     ].freeze
-    SCALE = { address_space_switches_per_message: 1_000, switches_per_message: 1_000, instructions: 0.001 }.freeze
+    SCALE = { address_space_switches_per_message: 1_000, switches_per_message: 1_000,
+              instructions: 0.001 }.freeze
 
     def initialize(arguments)
       super
@@ -52,7 +51,9 @@ module CowSched
 
     def define(options)
       options.on("--only NAME,...", Array, "of #{WORKLOADS.keys.join(", ")}") do |names|
-        names.each { |name| WORKLOADS[name] or raise Bad, "no workload #{name}: #{WORKLOADS.keys.join(", ")}" }
+        unknown = names - WORKLOADS.keys
+        raise Bad, "no workload #{unknown.first}: #{WORKLOADS.keys.join(", ")}" if unknown.any?
+
         @workloads = names
       end
       options.on("--runs N", Integer, "of each workload and policy (#{@runs})") do |runs|
@@ -67,8 +68,12 @@ module CowSched
       options.on("--ruby PREFIX", "an installed ruby with the gem puma, for the workload puma") do |path|
         @ruby = File.expand_path(path)
       end
-      options.on("--gems DIR", "the directory of its gems (GEM_HOME)") { |path| @gems = File.expand_path(path) }
-      options.on("--output DIR", "where the results go (default build/sched/measured)") { |path| @output = path }
+      options.on("--gems DIR", "the directory of its gems (GEM_HOME)") do |path|
+        @gems = File.expand_path(path)
+      end
+      options.on("--output DIR", "where the results go (default build/sched/measured)") do |path|
+        @output = path
+      end
     end
 
     def work(rest)
@@ -135,7 +140,8 @@ module CowSched
       raw = { machine: @facts, note: EMULATED, runs: @runs, quick: @quick ? true : false, rows: @rows }
       markdown = ["# #{@facts[:name]}", "", *head.map { |line| "- #{line}" }, "", *tables.map(&:to_markdown)]
       puts [*head, "", *tables.map(&:to_text)].join("\n")
-      { "tables.md" => markdown.join("\n"), "results.json" => JSON.pretty_generate(raw) << "\n" }.each do |name, text|
+      files = { "tables.md" => markdown.join("\n"), "results.json" => JSON.pretty_generate(raw) << "\n" }
+      files.each do |name, text|
         File.write(File.join(@output, name), CowBench::CommandLine.without_root(text))
       end
       puts "", "written: tables.md, results.json in #{CowBench::CommandLine.without_root(@output)}"
@@ -143,8 +149,8 @@ module CowSched
 
     def head
       [*CowBench::Machine.head(@facts), "guest: kernel #{kernel}; runs of each: #{@runs}", EMULATED,
-       "default: the kernel's scheduler; scx: ours without the rule, in the order of virtual time; rule: with " \
-       "it; rule-N: with a bonus of N ms in place of 5; homes: with processor aggregation"]
+       "default: the kernel's scheduler; scx: ours without the rule, in the order of virtual time; rule: " \
+       "with it; rule-N: with a bonus of N ms in place of 5; homes: with processor aggregation"]
     end
 
     def kernel = File.basename(File.dirname(Dir["#{Guest::BUILD}/root/usr/lib/modules/*/vmlinuz"].first.to_s))

@@ -53,8 +53,8 @@ module CowSched
   end
 
   def self.chatroom(processes, cpus: 1, policies: %w[default scx rule rule-20], rooms: 1)
-    Workload.new(command: "chatroom #{processes} #{rooms} 20 $SIZE", size: 100, quick: 10, names: ["chatroom"],
-                 policies: policies, cpus: cpus, memory: 1024)
+    Workload.new(command: "chatroom #{processes} #{rooms} 20 $SIZE", size: 100, quick: 10,
+                 names: ["chatroom"], policies: policies, cpus: cpus, memory: 1024)
   end
 
   # Files of a chroot at /mnt. /tmp is the guest's memory.
@@ -64,7 +64,8 @@ module CowSched
     mount -t tmpfs run /mnt/run
     # load PORT/PATH: the load generator; prints requests and ms as JSON.
     load() {
-      chroot /mnt /usr/bin/wrk -t 2 -c 64 -d $SIZE http://127.0.0.1:$1 >/tmp/wrk || { cat /tmp/wrk >&2; return 1; }
+      chroot /mnt /usr/bin/wrk -t 2 -c 64 -d $SIZE http://127.0.0.1:$1 >/tmp/wrk ||
+        { cat /tmp/wrk >&2; return 1; }
       awk '/requests in/ { n = $1; sub(/s,$/, "", $4); ms = ($4 ~ /m/ ? 0 : $4 * 1000) }
            /Non-2xx|Socket errors/ { bad = 1 }
            END { if (bad || !n) exit 1; printf "{\"messages\": %d, \"ms\": %.1f}\n", n, ms }' /tmp/wrk
@@ -78,6 +79,17 @@ module CowSched
         [ $tries -lt 600 ] || { echo "no server at $1: $(cat /tmp/wget)" >&2; exit 1; }
       done
     }
+  SHELL
+  APACHE = <<~'SHELL'
+    chroot /mnt /usr/sbin/apache2 -f /srv/apache.conf
+    serving 8080/index.html
+  SHELL
+  PUMA = <<~'SHELL'
+    puma=/gems/gems/$(ls /mnt/gems/gems | grep '^puma-')/bin/puma
+    GEM_PATH=/gems GEM_HOME=/gems chroot /mnt $RUBY $puma -e production -w 4 -t 5:5 --preload \
+      -b tcp://127.0.0.1:9292 /srv/puma.ru >/out/puma.log 2>&1 &
+    serving 9292/
+    load 9292/ >/dev/null
   SHELL
   WORKLOAD = File.expand_path("../workload", __dir__)
 
@@ -105,14 +117,11 @@ module CowSched
     "chatroom-16" => chatroom(16),
     "chatroom-8-cpus-2" => chatroom(8, cpus: 2, policies: %w[default scx rule homes]),
     "chatroom-8-cpus-4" => chatroom(8, cpus: 4, policies: %w[default scx rule homes]),
-    "apache" => Workload.new(command: "load 8080/index.html", size: "2s", quick: "1s", names: ["apache2"], cpus: 1, memory: 1024,
-                             policies: %w[default scx rule rule-20], image: method(:apache_image),
-                             needs: :apache, prepare: "#{CHROOT}chroot /mnt /usr/sbin/apache2 -f /srv/apache.conf\n" \
-                                                      "serving 8080/index.html\n"),
-    "puma" => Workload.new(command: "load 9292/", size: "3s", quick: "1s", names: %w[ruby puma], cpus: 1, memory: 2048,
-                           policies: %w[default scx rule rule-20], image: method(:puma_image), needs: :ruby,
-                           prepare: "#{CHROOT}GEM_PATH=/gems GEM_HOME=/gems chroot /mnt $RUBY $(cd /mnt; ls -d gems/gems/puma-* | sed s.^./.)/bin/puma " \
-                                    "-e production -w 4 -t 5:5 --preload -b tcp://127.0.0.1:9292 /srv/puma.ru " \
-                                    ">/out/puma.log 2>&1 &\nserving 9292/\nload 9292/ >/dev/null\n")
+    "apache" => Workload.new(command: "load 8080/index.html", size: "2s", quick: "1s", names: ["apache2"],
+                             policies: %w[default scx rule rule-20], cpus: 1, memory: 1024,
+                             prepare: CHROOT + APACHE, image: method(:apache_image), needs: :apache),
+    "puma" => Workload.new(command: "load 9292/", size: "3s", quick: "1s", names: %w[ruby puma],
+                           policies: %w[default scx rule rule-20], cpus: 1, memory: 2048,
+                           prepare: CHROOT + PUMA, image: method(:puma_image), needs: :ruby)
   }.freeze
 end

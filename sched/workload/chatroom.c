@@ -13,7 +13,6 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
-#include <limits.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -25,6 +24,7 @@
 #include <unistd.h>
 
 #define BYTES 100
+#define STACK 65536
 #define ROOM 64 /* messages that wait for a server's sender; when they are so many, receivers wait */
 
 static int rooms = 1, users = 20, messages = 100;
@@ -62,7 +62,8 @@ static void
 transfer(int socket, char *bytes, int writes)
 {
     for (int done = 0; done < BYTES;) {
-        ssize_t n = writes ? write(socket, bytes + done, BYTES - done) : read(socket, bytes + done, BYTES - done);
+        ssize_t n = writes ? write(socket, bytes + done, BYTES - done)
+                           : read(socket, bytes + done, BYTES - done);
         if (n < 0 && errno == EINTR) continue;
         if (n == 0) {
             errno = ECONNRESET;
@@ -154,7 +155,7 @@ run(void *(*receiver)(void *), void *(*sender)(void *), int ready, const int *go
     if (!threads) fail("memory");
     wait_for_all(ready, go);
     pthread_attr_init(&attributes);
-    check(pthread_attr_setstacksize(&attributes, 65536 > PTHREAD_STACK_MIN ? 65536 : PTHREAD_STACK_MIN), "stack");
+    check(pthread_attr_setstacksize(&attributes, STACK), "stack");
     for (int i = 0; i < count; i++) {
         check(pthread_create(&threads[i * 2], &attributes, receiver, &all[i]), "thread");
         check(pthread_create(&threads[i * 2 + 1], &attributes, sender, &all[i]), "thread");
@@ -249,7 +250,8 @@ main(int argc, char **argv)
     close(go[1]); /* all others have closed it: the end of the pipe lets all go */
     while (wait(&status) > 0) failed |= status;
     double time = ms() - start;
-    printf("{\"processes\": %d, \"rooms\": %d, \"users\": %d, \"sent\": %d, \"messages\": %ld, \"ms\": %.1f}\n",
+    printf("{\"processes\": %d, \"rooms\": %d, \"users\": %d, \"sent\": %d, \"messages\": %ld, "
+           "\"ms\": %.1f}\n",
            processes, processes / 2 * rooms, users, messages,
            (long)processes / 2 * rooms * users * users * messages, time);
     return failed ? 1 : 0;
