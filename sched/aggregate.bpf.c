@@ -178,7 +178,7 @@ count(void)
     return bpf_map_lookup_elem(&decisions, &key);
 }
 
-/* space_of(t, p): the address of p's mm_struct, or 0. To the verifier, what is stored and loaded is a number. */
+/* space_of(t, p): the address of p's mm_struct, or 0. To the verifier, what was stored is a number. */
 static u64
 space_of(struct thread_state *t, struct task_struct *p)
 {

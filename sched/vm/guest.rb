@@ -27,10 +27,10 @@ class Guest
 
   # cpus: 1 or more; all share one thread of the emulator. With a thread for each, the kernel dies once in
   # some hundred attachments: a CPU runs an old translation of code that another one has just changed (an
-  # int3 that nobody awaits). icount: the guest's clock counts instructions, one a ns, so that times do not depend on
-  # this machine's load; with several CPUs, one of them may then stand still for seconds in rare cases.
-  # files: path in the guest => path here. disk: an ext4 image, mounted at /mnt. seconds: the guest is killed
-  # after them.
+  # int3 that nobody awaits). icount: the guest's clock counts instructions, one a ns, so that times do not
+  # depend on this machine's load; with several CPUs, one of them may then stand still for seconds in rare
+  # cases. files: path in the guest => path here. disk: an ext4 image, mounted at /mnt. seconds: the guest is
+  # killed after them.
   def initialize(cpus: 1, icount: true, memory: 1024, files: {}, disk: nil, seconds: 280)
     @cpus = cpus
     @icount = icount

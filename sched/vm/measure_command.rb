@@ -22,8 +22,8 @@ module CowSched
 
     TEXT
     EMULATED = "Made in an emulated machine (QEMU, TCG) whose clock counts instructions, one a ns: " \
-               "switches, waits and instructions do not depend on the load of the machine, and say nothing of caches " \
-               "and TLBs. Several CPUs take turns on the same clock; read their switches, not their times."
+               "switches, waits and instructions do not depend on the load of the machine, and say nothing " \
+               "of caches and TLBs. Several CPUs take turns on one clock; read their switches, not their times."
     Metric = Struct.new(:key, :title, :unit, :digits, keyword_init: true)
     METRICS = [
       Metric.new(key: :address_space_switches_per_message, title: "switches between address spaces",
