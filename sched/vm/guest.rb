@@ -100,7 +100,7 @@ class Guest
   def boot(directory)
     qemu = need("qemu-system-x86_64", "qemu-system-x86")
     command = [qemu, "-M", "pc", "-cpu", "max,la57=off", "-nographic",
-               "-nodefaults", "-no-reboot", "-m", @memory.to_s, "-smp", @cpus.to_s,
+               "-nodefaults", "-no-reboot", "-m", @memory.to_s, "-smp", @cpus == 4 ? "4,sockets=2,cores=2" : @cpus.to_s,
                "-kernel", kernel, "-initrd", "#{directory}/initramfs.gz", "-append", KERNEL_LINE,
                "-serial", "file:#{directory}/console", "-device", "virtio-serial",
                "-chardev", "file,id=out,path=#{directory}/out.tar", "-device", "virtserialport,chardev=out"]

@@ -23,7 +23,7 @@ module CowSched
     TEXT
     EMULATED = "Made in an emulated machine (QEMU, TCG) whose clock counts instructions, one a ns: " \
                "switches, waits and instructions do not depend on the load of the machine, and say nothing " \
-               "of caches and TLBs. Several CPUs take turns on one clock; read their switches, not their times."
+               "of caches and TLBs. Several CPUs take turns on one clock: read their switches, not times."
     Metric = Struct.new(:key, :title, :unit, :digits, keyword_init: true)
     METRICS = [
       Metric.new(key: :address_space_switches_per_message, title: "switches between address spaces",
@@ -35,6 +35,12 @@ module CowSched
       Metric.new(key: :mean_wait_ms, title: "mean wait of a thread that could run",
                  unit: "ms, less is better", digits: 2),
       Metric.new(key: :longest_wait_ms, title: "longest wait", unit: "ms, less is better", digits: 1)
+    ].freeze
+    SHARES = [
+      Metric.new(key: :lone, title: "a process of one thread that computes, beside a chatroom of 8 processes",
+                 unit: "ms of CPU time a second", digits: 2),
+      Metric.new(key: :each_of_three, title: "each thread of one with three, at the same time",
+                 unit: "ms of CPU time a second", digits: 2)
     ].freeze
     SCALE = { address_space_switches_per_message: 1_000, switches_per_message: 1_000,
               instructions: 0.001 }.freeze
@@ -113,7 +119,16 @@ module CowSched
         **medians(runs), samples: runs }
     end
 
+    # What the process with one thread got, and for each thread the one with three, in ms a second.
+    def share(result, run)
+      said = JSON.parse(result.file("said#{run}").lines.last)
+      one, three = said["processes"].map { |process| process["threads"].sum / process["threads"].size }
+      { lone: one * 1_000 / said["ms"], each_of_three: three * 1_000 / said["ms"] }
+    end
+
     def one(workload, result, run)
+      return share(result, run) if workload.share
+
       counted = result.json("counted#{run}.json")
       rows = counted["processes"].select { |process| workload.counts?(process["name"]) }
       said = JSON.parse(result.file("said#{run}").lines.last)
@@ -130,10 +145,10 @@ module CowSched
     end
 
     def medians(runs)
-      METRICS.to_h do |metric|
+      (METRICS + SHARES).filter_map do |metric|
         values = runs.map { |run| run[metric.key] }.compact.sort
-        [metric.key, values[values.size / 2]]
-      end
+        [metric.key, values[values.size / 2]] if values.any?
+      end.to_h
     end
 
     def publish
@@ -160,20 +175,21 @@ module CowSched
         names = @rows.select { |row| (row[:cpus] == 1) == (cpus == 1) }.map { |row| row[:workload] }.uniq
         next [] if names.empty?
 
-        METRICS.filter_map { |metric| table(metric, names, cpus) }
+        (METRICS + SHARES).filter_map { |metric| table(metric, names, cpus) }
       end
     end
 
     def table(metric, names, cpus)
-      policies = @rows.select { |row| names.include?(row[:workload]) }.map { |row| row[:policy] }.uniq
-      lines = names.map do |name|
+      policies = @rows.select { |row| names.include?(row[:workload]) && row[metric.key] }.map { |row| row[:policy] }.uniq
+      with = names.select { |name| @rows.any? { |row| row[:workload] == name && row[metric.key] } }
+      lines = with.map do |name|
         [name, *policies.map do |policy|
           row = @rows.find { |one| one.values_at(:workload, :policy) == [name, policy] }
           value = row && row[metric.key]
           value ? format("%.#{metric.digits}f", value * SCALE.fetch(metric.key, 1)) : "-"
         end]
       end
-      return if lines.all? { |line| line.drop(1).all?("-") }
+      return if lines.empty?
 
       CowBench::Table.new("#{cpus == 1 ? "one CPU" : "several CPUs"}: #{metric.title} (#{metric.unit})",
                           ["", *policies], lines)

@@ -22,9 +22,10 @@ module CowSched
   SHELL
 
   # What runs in the guest. +command+: prints, as its last line, JSON with "messages" and "ms"; $SIZE is its
-  # size. +names+: the processes whose switches and waits count. +prepare+: shell before all runs.
+  # size. +names+: the processes whose switches and waits count. +prepare+: shell before all runs. +share+: it
+  # prints the times of spin instead.
   Workload = Struct.new(:command, :size, :quick, :names, :policies, :cpus, :memory, :prepare, :needs, :image,
-                        keyword_init: true) do
+                        :share, keyword_init: true) do
     def counts?(name) = names.any? { |one| name.start_with?(one) }
 
     # Each run twice: with the observer, and, where instructions can be counted, without.
@@ -40,10 +41,10 @@ module CowSched
     end
 
     def one(given, run)
-      counted = given ? given : "--observe"
+      counted = given || "--observe"
       text = "start --json /out/counted#{run}.json #{counted}\n" \
              "#{command} >/out/said#{run} || exit 1\nfinish\n"
-      return text if cpus > 1
+      return text if cpus > 1 || share
 
       text << "start --no-statistics #{given}\n" if given
       text << "#{command} >/out/plain#{run} || exit 1\n"
@@ -122,6 +123,20 @@ module CowSched
                              prepare: CHROOT + APACHE, image: method(:apache_image), needs: :apache),
     "puma" => Workload.new(command: "load 9292/", size: "3s", quick: "1s", names: %w[ruby puma],
                            policies: %w[default scx rule rule-20], cpus: 1, memory: 2048,
-                           prepare: CHROOT + PUMA, image: method(:puma_image), needs: :ruby)
+                           prepare: CHROOT + PUMA, image: method(:puma_image), needs: :ruby),
+    # Two processes that compute, one of them with three threads, beside the chatroom of 8 processes.
+    "share" => Workload.new(command: "share", size: 3000, quick: 500, names: ["chatroom"], share: true,
+                            policies: %w[default scx rule rule-20], cpus: 1, memory: 1024, prepare: <<~'SHELL')
+                              share() {
+                                while :; do chatroom 8 1 20 20 >/dev/null; done &
+                                talk=$!
+                                usleep 200000
+                                spin $SIZE 1 3
+                                status=$?
+                                kill $talk
+                                killall chatroom
+                                return $status
+                              }
+                            SHELL
   }.freeze
 end
