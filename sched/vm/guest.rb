@@ -19,6 +19,9 @@ class Guest
   KERNEL_LINE = "console=ttyS0 quiet panic=-1 tsc=reliable clocksource=tsc nokaslr mitigations=off " \
                 "cgroup_no_v1=all random.trust_cpu=on rdinit=/init"
 
+  # With two last-level caches: else the kernel's CONFIG_SCHED_CACHE would have nothing to choose from.
+  FOUR_CPUS = "4,sockets=2,cores=2"
+
   # What came back: status of the script, its two outputs, the directory with all files of /out.
   Result = Struct.new(:status, :stdout, :stderr, :directory, keyword_init: true) do
     def json(name) = JSON.parse(File.read("#{directory}/#{name}"))
@@ -100,7 +103,7 @@ class Guest
   def boot(directory)
     qemu = need("qemu-system-x86_64", "qemu-system-x86")
     command = [qemu, "-M", "pc", "-cpu", "max,la57=off", "-nographic",
-               "-nodefaults", "-no-reboot", "-m", @memory.to_s, "-smp", @cpus == 4 ? "4,sockets=2,cores=2" : @cpus.to_s,
+               "-nodefaults", "-no-reboot", "-m", @memory.to_s, "-smp", @cpus == 4 ? FOUR_CPUS : @cpus.to_s,
                "-kernel", kernel, "-initrd", "#{directory}/initramfs.gz", "-append", KERNEL_LINE,
                "-serial", "file:#{directory}/console", "-device", "virtio-serial",
                "-chardev", "file,id=out,path=#{directory}/out.tar", "-device", "virtserialport,chardev=out"]
