@@ -48,6 +48,7 @@ module CowSched
     def initialize(arguments)
       super
       @runs = 3
+      @seconds = 280
       @workloads = WORKLOADS.reject { |_, workload| workload.needs }.keys
     end
 
@@ -70,6 +71,9 @@ module CowSched
       options.on("--quick", "small workloads, one run: to see that it works") do
         @quick = true
         @runs = 1
+      end
+      options.on("--seconds S", Integer, "after which a guest is killed (#{@seconds}); more on slow machines") do |s|
+        @seconds = s
       end
       options.on("--ruby PREFIX", "an installed ruby with the gem puma, for the workload puma") do |path|
         @ruby = File.expand_path(path)
@@ -106,7 +110,7 @@ module CowSched
 
     def row(name, workload, policy, images)
       script = workload.script(policy, @quick, @runs, @ruby)
-      result = Guest.new(cpus: workload.cpus, memory: workload.memory, **images)
+      result = Guest.new(cpus: workload.cpus, memory: workload.memory, seconds: @seconds, **images)
                     .run(script, name: "measure-#{name}-#{policy}")
       raise Guest::Error, "#{name}, #{policy}: #{result.stderr}" unless result.status.zero?
 
