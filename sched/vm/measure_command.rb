@@ -79,11 +79,18 @@ module CowSched
         @ruby = File.expand_path(path)
       end
       options.on("--gems DIR", "the directory of its gems (GEM_HOME)") do |path|
-        @gems = File.expand_path(path)
+        @gems = real(path)
       end
       options.on("--output DIR", "where the results go (default build/sched/measured)") do |path|
         @output = path
       end
+    end
+
+    # Where it is: there it stands in the guest as well, as it was built for that place.
+    def real(path)
+      File.realpath(path)
+    rescue SystemCallError
+      raise Bad, "#{path} is missing"
     end
 
     def work(rest)

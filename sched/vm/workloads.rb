@@ -54,7 +54,7 @@ module CowSched
   end
 
   def self.chatroom(processes, cpus: 1, policies: %w[default scx rule rule-20], rooms: 1)
-    Workload.new(command: "chatroom #{processes} #{rooms} 20 $SIZE", size: 100, quick: 10,
+    Workload.new(command: "chatroom #{processes} #{rooms} 20 $SIZE", size: 40, quick: 10,
                  names: ["chatroom"], policies: policies, cpus: cpus, memory: 1024)
   end
 
@@ -118,14 +118,14 @@ module CowSched
     "chatroom-16" => chatroom(16),
     "chatroom-8-cpus-2" => chatroom(8, cpus: 2, policies: %w[default scx rule homes]),
     "chatroom-8-cpus-4" => chatroom(8, cpus: 4, policies: %w[default scx rule homes]),
-    "apache" => Workload.new(command: "load 8080/index.html", size: "2s", quick: "1s", names: ["apache2"],
+    "apache" => Workload.new(command: "load 8080/index.html", size: "1s", quick: "1s", names: ["apache2"],
                              policies: %w[default scx rule rule-20], cpus: 1, memory: 1024,
                              prepare: CHROOT + APACHE, image: method(:apache_image), needs: :apache),
-    "puma" => Workload.new(command: "load 9292/", size: "3s", quick: "1s", names: %w[ruby puma],
+    "puma" => Workload.new(command: "load 9292/", size: "1s", quick: "1s", names: %w[ruby puma],
                            policies: %w[default scx rule rule-20], cpus: 1, memory: 2048,
                            prepare: CHROOT + PUMA, image: method(:puma_image), needs: :ruby),
     # Two processes that compute, one of them with three threads, beside the chatroom of 8 processes.
-    "share" => Workload.new(command: "share", size: 3000, quick: 500, names: ["chatroom"], share: true,
+    "share" => Workload.new(command: "share", size: 1500, quick: 500, names: ["chatroom"], share: true,
                             policies: %w[default scx rule rule-20], cpus: 1, memory: 1024, prepare: <<~'SHELL')
                               share() {
                                 while :; do chatroom 8 1 20 20 >/dev/null; done &
