@@ -58,14 +58,9 @@ module CowSched
 
     def define(options)
       options.on("--only NAME,...", Array, "of #{WORKLOADS.keys.join(", ")}") do |names|
-        unknown = names - WORKLOADS.keys
-        raise Bad, "no workload #{unknown.first}: #{WORKLOADS.keys.join(", ")}" if unknown.any?
-
         @workloads = names
       end
       options.on("--runs N", Integer, "of each workload and policy (#{@runs})") do |runs|
-        raise Bad, "--runs wants 1 or more" if runs < 1
-
         @runs = runs
       end
       options.on("--quick", "small workloads, one run: to see that it works") do
@@ -76,14 +71,24 @@ module CowSched
         @seconds = s
       end
       options.on("--ruby PREFIX", "an installed ruby with the gem puma, for the workload puma") do |path|
-        @ruby = File.expand_path(path)
+        @ruby = path
       end
       options.on("--gems DIR", "the directory of its gems (GEM_HOME)") do |path|
-        @gems = real(path)
+        @gems = path
       end
       options.on("--output DIR", "where the results go (default build/sched/measured)") do |path|
         @output = path
       end
+    end
+
+    def check(rest)
+      raise Bad, "unknown argument #{rest.first}" unless rest.empty?
+
+      unknown = @workloads - WORKLOADS.keys
+      raise Bad, "no workload #{unknown.first}; there are #{WORKLOADS.keys.join(", ")}" if unknown.any?
+      raise Bad, "--runs and --seconds want 1 or more" if @runs < 1 || @seconds < 1
+
+      @ruby, @gems = [@ruby, @gems].map { |path| path && real(path) }
     end
 
     # Where it is: there it stands in the guest as well, as it was built for that place.
@@ -94,8 +99,7 @@ module CowSched
     end
 
     def work(rest)
-      raise Bad, "unknown argument #{rest.first}" unless rest.empty?
-
+      check(rest)
       @output = File.expand_path(@output || File.join(ROOT, "build/sched/measured"))
       FileUtils.mkdir_p(@output)
       @facts = CowBench::Machine.facts(ROOT).merge(name: File.basename(@output), commands: [to_s])
