@@ -67,9 +67,7 @@ module CowSched
         @quick = true
         @runs = 1
       end
-      options.on("--seconds S", Integer, "after which a guest is killed (#{@seconds}); more on slow machines") do |s|
-        @seconds = s
-      end
+      options.on("--seconds S", Integer, "after which a guest is killed (#{@seconds})") { |s| @seconds = s }
       options.on("--ruby PREFIX", "an installed ruby with the gem puma, for the workload puma") do |path|
         @ruby = path
       end
@@ -195,7 +193,8 @@ module CowSched
     end
 
     def table(metric, names, cpus)
-      policies = @rows.select { |row| names.include?(row[:workload]) && row[metric.key] }.map { |row| row[:policy] }.uniq
+      known = @rows.select { |row| names.include?(row[:workload]) && row[metric.key] }
+      policies = known.map { |row| row[:policy] }.uniq
       with = names.select { |name| @rows.any? { |row| row[:workload] == name && row[metric.key] } }
       lines = with.map do |name|
         [name, *policies.map do |policy|

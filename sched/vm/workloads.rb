@@ -92,6 +92,18 @@ module CowSched
     serving 9292/
     load 9292/ >/dev/null
   SHELL
+  SHARE = <<~'SHELL'
+    share() {
+      while :; do chatroom 8 1 20 20 >/dev/null; done &
+      talk=$!
+      usleep 200000
+      spin $SIZE 1 3
+      status=$?
+      kill $talk
+      killall chatroom
+      return $status
+    }
+  SHELL
   WORKLOAD = File.expand_path("../workload", __dir__)
 
   def self.apache_image(_command)
@@ -126,17 +138,6 @@ module CowSched
                            prepare: CHROOT + PUMA, image: method(:puma_image), needs: :ruby),
     # Two processes that compute, one of them with three threads, beside the chatroom of 8 processes.
     "share" => Workload.new(command: "share", size: 1500, quick: 500, names: ["chatroom"], share: true,
-                            policies: %w[default scx rule rule-20], cpus: 1, memory: 1024, prepare: <<~'SHELL')
-                              share() {
-                                while :; do chatroom 8 1 20 20 >/dev/null; done &
-                                talk=$!
-                                usleep 200000
-                                spin $SIZE 1 3
-                                status=$?
-                                kill $talk
-                                killall chatroom
-                                return $status
-                              }
-                            SHELL
+                            policies: %w[default scx rule rule-20], cpus: 1, memory: 1024, prepare: SHARE)
   }.freeze
 end
