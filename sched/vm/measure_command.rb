@@ -13,7 +13,7 @@ module CowSched
   # figures and tables of them.
   class MeasureCommand < CowBench::CommandLine
     NAME = "sched/measure"
-    AFTER_INTERRUPT = "; nothing is written"
+    AFTER_INTERRUPT = "; what was finished is written"
     ERRORS = [Guest::Error, SystemCallError].freeze
     BANNER = <<~TEXT
       Usage: sched/measure [options]
@@ -101,8 +101,13 @@ module CowSched
       @output = File.expand_path(@output || File.join(ROOT, "build/sched/measured"))
       FileUtils.mkdir_p(@output)
       @facts = CowBench::Machine.facts(ROOT).merge(name: File.basename(@output), commands: [to_s])
-      @rows = @workloads.flat_map { |name| measure(name) }
-      publish
+      @rows = []
+      @workloads.each do |name|
+        @rows += measure(name)
+        write
+      end
+      puts [*head, "", *tables.map(&:to_text)].join("\n"),
+           "", "written: tables.md, results.json in #{CowBench::CommandLine.without_root(@output)}"
       0
     end
 
@@ -164,15 +169,14 @@ module CowSched
       end.to_h
     end
 
-    def publish
+    # After each workload: a run that is ended later leaves what it has.
+    def write
       raw = { machine: @facts, note: EMULATED, runs: @runs, quick: @quick ? true : false, rows: @rows }
       markdown = ["# #{@facts[:name]}", "", *head.map { |line| "- #{line}" }, "", *tables.map(&:to_markdown)]
-      puts [*head, "", *tables.map(&:to_text)].join("\n")
       files = { "tables.md" => markdown.join("\n"), "results.json" => JSON.pretty_generate(raw) << "\n" }
       files.each do |name, text|
         File.write(File.join(@output, name), CowBench::CommandLine.without_root(text))
       end
-      puts "", "written: tables.md, results.json in #{CowBench::CommandLine.without_root(@output)}"
     end
 
     def head

@@ -126,7 +126,7 @@ module CowSched
 
   WORKLOADS = {
     "chatroom-2" => chatroom(2, rooms: 4),
-    "chatroom-8" => chatroom(8, policies: %w[default scx rule rule-0 rule-1 rule-20]),
+    "chatroom-8" => chatroom(8, policies: %w[default scx rule rule-0 rule-20]),
     "chatroom-16" => chatroom(16),
     "chatroom-8-cpus-2" => chatroom(8, cpus: 2, policies: %w[default scx rule homes]),
     "chatroom-8-cpus-4" => chatroom(8, cpus: 4, policies: %w[default scx rule homes]),
