@@ -122,7 +122,7 @@ struct { __uint(type, BPF_MAP_TYPE_CGRP_STORAGE); __uint(map_flags, BPF_F_NO_PRE
 struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, 1);
          __type(key, u32); __type(value, struct decisions); } decisions SEC(".maps");
 
-static u64 vnow;           /* the greatest virtual time at which a thread began to run */
+static u64 vnow;           /* the virtual time that threads which wake are measured by; see advance */
 static u64 in_use = 1;     /* words of a domain's bits that can have any set */
 static u32 next_slot = SLOT_FIRST;
 static u32 group_count;    /* groups besides the root */
@@ -556,13 +556,23 @@ end:
     return 0;
 }
 
+/* advance(vtime): a thread begins to run. By the rule it may be ahead of the head; then the time that is now is
+ * the head's: else threads that wake would pay for its lead, and those that never sleep would get more. */
+static void
+advance(u64 vtime)
+{
+    struct domain_state *all = settings.rule ? domain_at(SHARED) : NULL;
+    if (all && all->floor < vtime) vtime = all->floor;
+    if (vnow < vtime) vnow = vtime;
+}
+
 /* go_on(p, t): the running thread gets another slice. */
 static void
 go_on(struct task_struct *p, struct thread_state *t)
 {
     struct decisions *c = count();
     scx_bpf_task_set_slice(p, settings.slice);
-    if (vnow < t->vtime) vnow = t->vtime;
+    advance(t->vtime);
     if (c) c->kept++;
 }
 
@@ -796,7 +806,7 @@ void OPERATION(aggregate_running, struct task_struct *p)
 
     if (!t || !c) return;
     t->since = p->se.sum_exec_runtime;
-    if (vnow < t->vtime) vnow = t->vtime;
+    advance(t->vtime);
     if (!settings.rule) return;
     leave_slot(t);
     mm = space_of(t, p);
