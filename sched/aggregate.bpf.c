@@ -556,8 +556,9 @@ end:
     return 0;
 }
 
-/* advance(vtime): a thread begins to run. By the rule it may be ahead of the head; then the time that is now is
- * the head's: else threads that wake would pay for its lead, and those that never sleep would get more. */
+/* advance(vtime): a thread begins to run. By the rule it may be ahead of the head; then the time that is now
+ * is the head's: else threads that wake would pay for its lead, and those that never sleep would get more.
+ * With homes the slots of CPUs are not looked at here. */
 static void
 advance(u64 vtime)
 {

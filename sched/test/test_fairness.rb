@@ -77,7 +77,8 @@ class TestFairness < Minitest::Test
     end
   end
 
-  # A process that computes beside 320 threads that talk gets what it gets without the rule, or more.
+  # Processes that compute beside 320 threads that talk get what they get without the rule, neither less nor
+  # more. In 3 s that is some fifty ms for each thread, so a slice is a seventh of it.
   def test_a_lone_process_beside_a_chatroom
     result = guest(<<~SHELL)
       for policy in rule no-rule; do
@@ -86,13 +87,13 @@ class TestFairness < Minitest::Test
         while :; do chatroom 8 1 20 10 >/dev/null; done &
         talk=$!
         usleep 200000
-        spin 2000 1 >/out/$policy.spin || exit 1
+        spin 3000 1 3 >/out/$policy.spin || exit 1
         kill $talk
         killall chatroom
         finish
       done
     SHELL
-    with, without = %w[rule no-rule].map { |policy| used(printed(result, "#{policy}.spin")).first }
-    assert_operator with, :>=, without * 0.98, "ms of 2,000: #{with} with the rule, #{without} without"
+    with, without = %w[rule no-rule].map { |policy| used(printed(result, "#{policy}.spin")).sum }
+    assert_in_delta 1, with / without, 0.2, "ms of 3,000: #{with} with the rule, #{without} without"
   end
 end
