@@ -42,7 +42,7 @@ end
 # that GC.stat tells.
 def steady(kept, garbage)
   kept = texts(kept)
-  # All of one length, so that all are in the same heap: the program is a steady one.
+  # All of one length, so that each heap has the same part of them all the time: the program is a steady one.
   work = -> { garbage.times { |i| "garbage #{100_000_000 + i}" } }
   work.call
   GC.start

@@ -658,34 +658,87 @@ class TestRehearsalAuto < Minitest::Test
     kinds.each { |target, kind| assert_equal kind, Notable.guess(target) }
   end
 
-  # An application of many resources has more of them than there may be pages of a kind. Once all their lists
-  # were of one kind, and most were left out.
-  def test_pages_of_all_kinds_are_kept
-    json = { "content-type" => "application/json; charset=utf-8" }
-    noted = lambda do |path, headers = {}, **env|
-      counts do |counts|
-        counts.note(env.transform_keys(&:to_s), path, nil, [200, headers, []])
+  # What a worker notes of answers: pairs of a path and what env and headers say, and the status.
+  def note(*answers)
+    counts do |counts|
+      answers.each do |path, env, headers = { "content-type" => "text/html" }, status = 200|
+        counts.note(env, path, nil, [status, headers, []])
+      end
+      yield counts if block_given?
+      counts.send(:write)
+    end
+  end
+
+  def by(controller, action = "show", **more)
+    { "action_dispatch.request.path_parameters" => { controller: controller, action: action, **more } }
+  end
+
+  def test_kinds_by_what_the_framework_says
+    json = { "Content-Type" => "application/json; charset=utf-8" }
+    note(["/1", by("posts", id: "1"), json], ["/2", { "sinatra.route" => "GET /:id" }],
+         ["/3", by("a/b c\n", nil)], ["/4", { "action_dispatch.request.path_parameters" => { id: "4" } }],
+         ["/5", { "action_dispatch.request.path_parameters" => "x", "sinatra.route" => "a" * 1_000 }],
+         ["/6", by("posts"), { "content-type" => ["image/png"] }],
+         ["/7", by("files"), [%w[content-type a/b]]],
+         ["/8", { "sinatra.route" => "GET /\u00e9" }, { "content-type" => "text/\xff".b }],
+         ["/9", by("posts"), { "content-type" => "text/\xff" }], ["/10", by("posts"), {}])
+    long = "a" * (Notable::LONGEST_KIND - 20)
+    assert_equal ["/1 posts#show:json", "/10", "/2 GET/:id:html", "/3 a/bc#:html", "/4", "/5 #{long}:html",
+                  "/6 posts#show:image", "/7 files#show:other", "/8 GET/:other"],
+                 noted_lines.map { |line| line[/http (.*)/, 1] }, "/9 is like no other answer"
+  end
+
+  # A browser that has the page is told so without a type.
+  def test_a_kind_that_is_known_stays_known
+    note(["/1", by("posts"), {}, 304], ["/1", by("posts")], ["/1", by("posts"), {}, 304])
+    assert_equal ["+ 3.00 http /1 posts#show:html"], noted_lines
+    note(["/1", by("posts"), {}, 304])
+    assert_equal ["+ 4.00 http /1 posts#show:html"], noted_lines
+    note(["/1", by("comments")]) do |counts|
+      File.open(file("tmp/cowruby/rehearsal.txt.lock")) do |lock|
+        lock.flock(File::LOCK_EX)
         counts.send(:write)
       end
     end
-    show = ->(controller, action = "show") { { controller: controller, action: action, id: "1" } }
-    noted.call("/1", json, "action_dispatch.request.path_parameters": show.call("posts"))
-    noted.call("/2", { "Content-Type" => "text/html" }, "sinatra.route": "GET /:id")
-    noted.call("/3", { "Content-Type" => nil },
-               "action_dispatch.request.path_parameters": show.call("a/b c\n", nil))
-    noted.call("/4", "action_dispatch.request.path_parameters": { id: "4" })
-    noted.call("/5", "action_dispatch.request.path_parameters": "x", "sinatra.route": "a" * 1_000)
-    assert_equal ["+ 1.00 http /1 posts#show:application/json", "+ 1.00 http /2 GET/:id:text/html",
-                  "+ 1.00 http /3 a/bc#:", "+ 1.00 http /4", "+ 1.00 http /5 #{"a" * Notable::LONGEST_KIND}"],
-                 noted_lines
-    noted.call("/1", json)
-    assert_includes noted_lines, "+ 2.00 http /1 posts#show:application/json", "what was known stays known"
-    content = parse(*noted_lines)
-    content.add(Array.new(2_000) { |i| ["/p#{i}", [1, 0, "controller#{i % 400}#index:text/html"]] }, [])
+    assert_equal ["+ 5.00 http /1 comments#show:html"], noted_lines, "kept while the file was locked"
+  end
+
+  def test_what_the_framework_tells_not_to_ask_for
+    note(["/i/abc", by("invitations")], ["/p/7", by("posts", "like")], ["/t/abc", by("things", token: "abc")],
+         ["/r/abc", { "sinatra.route" => "GET /r/:secret_key/:otp" }],
+         ["/u/abc", { "sinatra.route" => "GET /unsubscribe" }],
+         ["/places/de", by("places", code: "de")])
+    assert_equal ["+ 1.00 http /places/de places#show:html"], noted_lines
+  end
+
+  # An application of many resources has more of them than there may be pages of a kind. Once all their lists
+  # were of one kind, and most were left out.
+  def test_pages_of_all_kinds_are_kept
+    pages = ->(range, env) { range.map { |i| ["/#{i}", env] } }
+    note(*pages.call(0...30, by("a")), *pages.call(30...60, by("b")), *pages.call(60...90, by("c")))
+    assert_equal 3 * Notable::PER_KIND, noted.size, "of three actions"
+    FileUtils.rm_rf(file("tmp/cowruby"))
+    note(*Array.new(300) { |i| ["/part#{"s" * (i % 10)}/#{i}", by("pages")] })
+    assert_equal 10 * Notable::PER_KIND, noted.size, "of one action, of ten forms"
+    content = parse
+    often = Array.new(700) { |i| ["/often#{i}", [2, 0, "often#{i % 28}:html"]] }
+    seldom = Array.new(400) { |i| ["/seldom#{i}", [1, 0, "seldom#{i}:html"]] }
+    content.add(often + seldom, [])
     content = Content.parse(content.to_s) { true }
-    lines = content.to_s.lines.grep(/controller/)
-    assert_equal 400, lines.map { |line| line.split.last }.uniq.size, "kinds"
+    assert_equal 428, content.to_s.lines.drop(1).map { |line| line.split.last }.uniq.size, "kinds"
     assert_equal Notable::PATHS, content.requests(1).size
+  end
+
+  # Strangers can ask for any word, and give any ending.
+  def test_strangers_do_not_crowd_out_all_others
+    words = ("aaa".."zzz").first(1_500).map { |word| ["/#{word}", [3, 0]] }
+    endings = ("aaa".."zzz").first(1_500).map { |ending| ["/posts/1.#{ending}", [3, 0]] }
+    real = Array.new(20) { |i| ["/#{"x" * (i + 1)}/1", [2, 0]] }
+    content = parse
+    content.add(words + endings + real, [])
+    assert_equal real.map(&:first).sort, (content.requests(1) & real.map(&:first)).sort
+    assert_includes content.requests(1), "/aaa"
+    assert_operator content.requests(1).size, :<=, Notable::WORDS + 2 * Notable::PER_KIND + 20
   end
 
   # A worker that was forked from a worker has counts of its own, and the parent's are not written twice.

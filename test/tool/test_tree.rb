@@ -53,6 +53,7 @@ class TestTree < Minitest::Test
     out, err, status = verify
     assert status.success?, out + err
     assert_match(/upstream lines touched: 5 by CowRuby's own patches, 0 by fixes/, err)
+    assert_match(/by hundreds of the series: 01xx 2, 02xx 3$/, err)
   end
 
   def test_gc_stands_in_the_tree_and_is_not_exported

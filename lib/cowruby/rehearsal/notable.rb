@@ -11,9 +11,12 @@ module CowRuby
     module Notable
       # Bytes of the longest target.
       LONGEST = 200
-      # Paths in all, and of one kind: those that the same code answers.
+      # Paths in all, and of one kind: those that the same code answers. Pages of one action whose paths
+      # are not alike are several kinds here, but not where it is decided which come first.
       PATHS = 1_000
       PER_KIND = 25
+      # Single words below / that are a kind each: strangers can ask for any word.
+      WORDS = 200
       # Bytes of the longest name of a kind.
       LONGEST_KIND = 120
 
@@ -44,6 +47,16 @@ module CowRuby
       UUID = /\h{8}-?\h{4}-?\h{4}-?\h{4}-?\h{12}/
       MANY_DIGITS = /\d{11,}/
       DOT = /%2e/i
+      # Names of parameters that are keys.
+      KEY = /token|secret|signature|nonce|\A(?:key|otp|ticket|uuid)\z/i
+      WORD = %r{\A/[a-z_]{0,20}(?:\.[a-z]+)?\z}
+      # Types and endings that tell formats apart. What is none of them is one kind, as some applications
+      # let their users choose it.
+      FORMATS = %w[html json xml rss atom csv txt js css pdf].freeze
+      ENDING = /\.(?:#{FORMATS.join("|")})\z/
+      TYPES = %r{\A(?:text|application)/(?:vnd\.)?
+                 (html|json|xml|rss|atom|csv|plain|javascript|css|pdf|turbo-stream\.html|api\+json)
+                 (?![\w.-])|\A(image)/}x
 
       module_function
 
@@ -64,33 +77,59 @@ module CowRuby
         part.size >= 6 && [MIXED, LONG_WORD, MIXTURE, JUMBLE, UUID, MANY_DIGITS].any? { |form| form.match?(part) }
       end
 
-      # The kind of a target by what the application's framework says of a request that it has answered, and by
-      # the type of its answer; nil where it says nothing. Rails names controller and action, Sinatra the route.
+      # The kind of a target by what the framework says of a request that was answered, and by the type of
+      # the answer: Rails names controller and action, Sinatra the route. Gives nil where it says nothing,
+      # or the answer has no type (304); false for what should not be asked for unasked.
       def answered_by(env, type)
+        type = Array(type).first.to_s.b
+        name, *words = named(env)
+        return false if name && !harmless?(words)
+        return if name.nil? || type.empty?
+
+        format = TYPES.match(type)&.captures&.compact&.first || "other"
+        "#{name.delete("^!-~")[0, LONGEST_KIND - 20]}:#{format}"
+      end
+
+      # The name, and the words in it that say what is done.
+      def named(env)
         parameters = env["action_dispatch.request.path_parameters"]
-        name = if parameters.is_a?(Hash) && parameters[:controller]
-                 "#{parameters[:controller]}##{parameters[:action]}"
-               else
-                 env["sinatra.route"]
-               end
-        "#{name}:#{type.to_s[/\A[^;]*/]}".b.delete("^!-~")[0, LONGEST_KIND] if name
+        if parameters.is_a?(Hash) && parameters[:controller]
+          parts = parameters.values_at(:controller, :action).map { |part| part.to_s.b }
+          [parts.join("#"), *parts, *parameters.keys.map { |key| ":#{key}".b }]
+        elsif (route = env["sinatra.route"])
+          [route.to_s.b, *route.to_s.b.split("/")]
+        end
+      end
+
+      def harmless?(words)
+        words.none? do |word|
+          next KEY.match?(word.delete_prefix(":")) if word.start_with?(":")
+
+          TELLING.match?("/#{word}") || ACTING.match?("/#{word}")
+        end
       end
 
       # A guess of the kind, by the target alone: /posts/1 and /posts/some-title are of the kind /posts/*. A
       # single word is a kind of its own, and so is what ends as another format does.
       def guess(target)
         path = target[/\A[^?]*/]
-        return path if path.match?(%r{\A/[a-z_]{0,20}(?:\.[a-z]{1,5})?\z})
+        return path if WORD.match?(path)
 
-        "#{path[0..path.rindex("/")].gsub(%r{[^/]*\d[^/]*}, "*")}*#{path[/\.[a-z]{1,5}\z/]}"
+        "#{path[0..path.rindex("/")].gsub(%r{[^/]*\d[^/]*}, "*")}*#{path[ENDING]}"
       end
 
-      # Of +all+, in the order given: so many as are allowed. The block gives the kind of each. Where not all are
-      # allowed, each kind has its first before any has a second: what a rehearsal gains is code, not pages.
+      # Of +all+, in the order given: so many as are allowed. The block gives the target of each, and its
+      # kind or nil. Where not all are allowed, each kind has its first before any has a second: what a
+      # rehearsal gains is code, not pages.
       def bounded(all)
-        kinds = Hash.new(0)
-        ranked = all.each_with_index.map { |one, i| [kinds[yield(one)] += 1, i, one] }
-        ranked.select! { |rank,| rank <= PER_KIND }
+        ranks = Hash.new(0)
+        alike = Hash.new(0)
+        ranked = all.each_with_index.filter_map do |one, i|
+          target, kind = yield(one)
+          guess = guess(target)
+          guess = "/*" if WORD.match?(guess) && (alike[WORD] += 1) > WORDS
+          [ranks[kind || guess] += 1, i, one] if (alike[[kind, guess]] += 1) <= PER_KIND
+        end
         ranked.min_by(PATHS) { |rank, i,| [rank, i] }.sort_by { |_, i,| i }.map(&:last)
       end
 
@@ -109,6 +148,7 @@ module CowRuby
           found = @counts[target]
           return if found.nil? && (@counts.size >= PATHS || (found = room(target, kind)).nil?)
 
+          found[2] ||= kind
           found[0] += count
           found[1] += count if secure
         end
@@ -132,7 +172,7 @@ module CowRuby
         private
 
         def room(target, kind)
-          group = kind || Notable.guess(target)
+          group = [kind, Notable.guess(target)]
           return if @kinds[group] >= PER_KIND
 
           @kinds[group] += 1

@@ -153,7 +153,7 @@ module CowRuby
       # What the file says:
       #
       #   cowruby-rehearsal 1 2026-11-27
-      #   + 12.00 https /posts posts#index:text/html
+      #   + 12.00 https /posts posts#index:html
       #   - 0.90 /account
       #
       # The version of the form and the day; after + how often a target was asked for, how, and its kind if
@@ -234,7 +234,7 @@ module CowRuby
           end
           bad.each { |target| @bad[target] = 1.0 }
           @good.reject! { |target, _| @bad.key?(target) }
-          @good = Notable.bounded(ranked) { |target, (_, _, kind)| kind || Notable.guess(target) }.to_h
+          @good = Notable.bounded(ranked) { |target, (_, _, kind)| [target, kind] }.to_h
           @bad = @bad.max_by(Notable::PATHS) { |_, weight| weight }.to_h
         end
 

@@ -92,10 +92,8 @@ module CowRuby
         def note(env, path, query, response)
           time = Rehearsal.now
           @next = time + PAUSE
-          if answered?(env, response)
-            target = query.nil? || query.empty? ? path : "#{path}?#{query}"
-            seen(target, env, response) if Notable.target?(target, query: @query)
-          end
+          target = query.nil? || query.empty? ? path : "#{path}?#{query}"
+          look(target, env, response)
           write_soon(env, time) if time >= @due
         rescue StandardError => e
           give_up(e)
@@ -103,15 +101,20 @@ module CowRuby
 
         private
 
-        def seen(target, env, response)
-          _, type = response[1].find { |name, _| name.to_s.casecmp?("content-type") }
+        # An answer that is like no other is not noted.
+        def look(target, env, response)
+          status, headers, body = response
+          return unless answered?(env, status, headers, body) && Notable.target?(target, query: @query)
+
+          type = headers.find { |name, _| name.to_s.casecmp?("content-type") }&.last
           kind = Notable.answered_by(env, type)
           secure = https?(env)
-          @mutex.synchronize { @seen.add(target, secure, kind: kind) }
+          @mutex.synchronize { @seen.add(target, secure, kind: kind) } unless kind == false
+        rescue StandardError
+          nil
         end
 
-        def answered?(env, response)
-          status, headers, body = response
+        def answered?(env, status, headers, body)
           status = Integer(status, exception: false).to_i
           return false unless status.between?(200, 299) || status == 304
           return false if env["HTTP_AUTHORIZATION"] || env["cowruby.rehearsal"] || body.respond_to?(:to_path)
