@@ -659,7 +659,7 @@ class TestRehearsalAuto < Minitest::Test
   end
 
   # What a worker notes of answers: pairs of a path and what env and headers say, and the status.
-  def note(*answers)
+  def answer(*answers)
     counts do |counts|
       answers.each do |path, env, headers = { "content-type" => "text/html" }, status = 200|
         counts.note(env, path, nil, [status, headers, []])
@@ -675,13 +675,13 @@ class TestRehearsalAuto < Minitest::Test
 
   def test_kinds_by_what_the_framework_says
     json = { "Content-Type" => "application/json; charset=utf-8" }
-    note(["/1", by("posts", id: "1"), json], ["/2", { "sinatra.route" => "GET /:id" }],
-         ["/3", by("a/b c\n", nil)], ["/4", { "action_dispatch.request.path_parameters" => { id: "4" } }],
-         ["/5", { "action_dispatch.request.path_parameters" => "x", "sinatra.route" => "a" * 1_000 }],
-         ["/6", by("posts"), { "content-type" => ["image/png"] }],
-         ["/7", by("files"), [%w[content-type a/b]]],
-         ["/8", { "sinatra.route" => "GET /\u00e9" }, { "content-type" => "text/\xff".b }],
-         ["/9", by("posts"), { "content-type" => "text/\xff" }], ["/10", by("posts"), {}])
+    answer(["/1", by("posts", id: "1"), json], ["/2", { "sinatra.route" => "GET /:id" }],
+           ["/3", by("a/b c\n", nil)], ["/4", { "action_dispatch.request.path_parameters" => { id: "4" } }],
+           ["/5", { "action_dispatch.request.path_parameters" => "x", "sinatra.route" => "a" * 1_000 }],
+           ["/6", by("posts"), { "content-type" => ["image/png"] }],
+           ["/7", by("files"), [%w[content-type a/b]]],
+           ["/8", { "sinatra.route" => "GET /\u00e9" }, { "content-type" => "text/\xff".b }],
+           ["/9", by("posts"), { "content-type" => "text/\xff" }], ["/10", by("posts"), {}])
     long = "a" * (Notable::LONGEST_KIND - 20)
     assert_equal ["/1 posts#show:json", "/10", "/2 GET/:id:html", "/3 a/bc#:html", "/4", "/5 #{long}:html",
                   "/6 posts#show:image", "/7 files#show:other", "/8 GET/:other"],
@@ -690,11 +690,11 @@ class TestRehearsalAuto < Minitest::Test
 
   # A browser that has the page is told so without a type.
   def test_a_kind_that_is_known_stays_known
-    note(["/1", by("posts"), {}, 304], ["/1", by("posts")], ["/1", by("posts"), {}, 304])
+    answer(["/1", by("posts"), {}, 304], ["/1", by("posts")], ["/1", by("posts"), {}, 304])
     assert_equal ["+ 3.00 http /1 posts#show:html"], noted_lines
-    note(["/1", by("posts"), {}, 304])
+    answer(["/1", by("posts"), {}, 304])
     assert_equal ["+ 4.00 http /1 posts#show:html"], noted_lines
-    note(["/1", by("comments")]) do |counts|
+    answer(["/1", by("comments")]) do |counts|
       File.open(file("tmp/cowruby/rehearsal.txt.lock")) do |lock|
         lock.flock(File::LOCK_EX)
         counts.send(:write)
@@ -704,10 +704,11 @@ class TestRehearsalAuto < Minitest::Test
   end
 
   def test_what_the_framework_tells_not_to_ask_for
-    note(["/i/abc", by("invitations")], ["/p/7", by("posts", "like")], ["/t/abc", by("things", token: "abc")],
-         ["/r/abc", { "sinatra.route" => "GET /r/:secret_key/:otp" }],
-         ["/u/abc", { "sinatra.route" => "GET /unsubscribe" }],
-         ["/places/de", by("places", code: "de")])
+    answer(["/i/abc", by("invitations")], ["/p/7", by("posts", "like")],
+           ["/t/abc", by("things", token: "abc")],
+           ["/r/abc", { "sinatra.route" => "GET /r/:secret_key/:otp" }],
+           ["/u/abc", { "sinatra.route" => "GET /unsubscribe" }],
+           ["/places/de", by("places", code: "de")])
     assert_equal ["+ 1.00 http /places/de places#show:html"], noted_lines
   end
 
@@ -715,10 +716,10 @@ class TestRehearsalAuto < Minitest::Test
   # were of one kind, and most were left out.
   def test_pages_of_all_kinds_are_kept
     pages = ->(range, env) { range.map { |i| ["/#{i}", env] } }
-    note(*pages.call(0...30, by("a")), *pages.call(30...60, by("b")), *pages.call(60...90, by("c")))
+    answer(*pages.call(0...30, by("a")), *pages.call(30...60, by("b")), *pages.call(60...90, by("c")))
     assert_equal 3 * Notable::PER_KIND, noted.size, "of three actions"
     FileUtils.rm_rf(file("tmp/cowruby"))
-    note(*Array.new(300) { |i| ["/part#{"s" * (i % 10)}/#{i}", by("pages")] })
+    answer(*Array.new(300) { |i| ["/part#{"s" * (i % 10)}/#{i}", by("pages")] })
     assert_equal 10 * Notable::PER_KIND, noted.size, "of one action, of ten forms"
     content = parse
     often = Array.new(700) { |i| ["/often#{i}", [2, 0, "often#{i % 28}:html"]] }
