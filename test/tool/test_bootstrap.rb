@@ -77,7 +77,7 @@ class TestBootstrap < Minitest::Test
   end
 
   def test_the_groups
-    assert_equal %w[benchmarks build docs gems package profiling servers tests], groups.keys.sort
+    assert_equal %w[benchmarks build docs gems package profiling sched servers tests], groups.keys.sort
     assert_empty(all_packages.reject { |name| name.match?(/\A[a-z0-9.+-]+\z/) })
     targets = File.read("#{TOP}/Makefile.in").scan(/^([a-z-]+):/).flatten
     targets += File.read("#{TOP}/tool/builds").scan(/^[a-z]+/)
@@ -110,7 +110,7 @@ class TestBootstrap < Minitest::Test
   end
 
   def test_unknown_groups_are_refused_with_those_that_there_are
-    refute_tool(/no such group of packages: nonsense; there are build, tests, gems, .*, docs and all/,
+    refute_tool(/no such group of packages: nonsense; there are build, tests, gems, .*, docs, sched and all/,
                 "bootstrap", "--with", "tests,nonsense", env: { "PATH" => @bin })
     refute_tool(/no such group of packages: tes/, "bootstrap", "--with", "tes", env: { "PATH" => @bin })
     refute_tool(/--with takes groups/, "bootstrap", "--with", env: { "PATH" => @bin })
