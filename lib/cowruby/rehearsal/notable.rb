@@ -11,8 +11,8 @@ module CowRuby
     module Notable
       # Bytes of the longest target.
       LONGEST = 200
-      # Paths in all, and of one kind: those that the same code answers. Pages of one action whose paths
-      # are not alike are several kinds here, but not where it is decided which come first.
+      # Paths in all, and paths of one kind (the same code answers them) and one form (as guess gives it).
+      # Which come first is decided by the kind alone.
       PATHS = 1_000
       PER_KIND = 25
       # Single words below / that are a kind each: strangers can ask for any word.
@@ -102,11 +102,11 @@ module CowRuby
       end
 
       def harmless?(words)
-        words.none? do |word|
-          next KEY.match?(word.delete_prefix(":")) if word.start_with?(":")
+        keys, names = words.partition { |word| word.start_with?(":") }
+        path = "/#{names.join("/")}"
+        return false if TELLING.match?(path) || ACTING.match?(path)
 
-          TELLING.match?("/#{word}") || ACTING.match?("/#{word}")
-        end
+        keys.none? { |key| KEY.match?(key.delete_prefix(":")) }
       end
 
       # A guess of the kind, by the target alone: /posts/1 and /posts/some-title are of the kind /posts/*. A
@@ -124,11 +124,12 @@ module CowRuby
       def bounded(all)
         ranks = Hash.new(0)
         alike = Hash.new(0)
+        words = 0
         ranked = all.each_with_index.filter_map do |one, i|
           target, kind = yield(one)
-          guess = guess(target)
-          guess = "/*" if WORD.match?(guess) && (alike[WORD] += 1) > WORDS
-          [ranks[kind || guess] += 1, i, one] if (alike[[kind, guess]] += 1) <= PER_KIND
+          form = guess(target)
+          form = "/*" if WORD.match?(form) && (words += 1) > WORDS
+          [ranks[kind || form] += 1, i, one] if (alike[[kind, form]] += 1) <= PER_KIND
         end
         ranked.min_by(PATHS) { |rank, i,| [rank, i] }.sort_by { |_, i,| i }.map(&:last)
       end

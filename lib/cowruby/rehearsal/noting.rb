@@ -9,12 +9,12 @@ module CowRuby
     # some GET requests that they were answered: the path, and nothing else of the request; and which part of
     # the application answered with which type.
     #
-    # A request costs two looks at the clock, and one noted at most each PAUSE seconds some 15 microseconds
-    # more. All that is written is the process's own: what was inherited gets a few words,
-    # at the first request of a worker.
+    # A request costs two looks at the clock, and one noted at most each PAUSE seconds some 25 microseconds
+    # more. All that is written is the process's own: what was inherited gets a few words, at the first
+    # request of a worker.
     class Noting
-      # Seconds between two requests that are noted. Of what comes faster it is a sample; that takes a
-      # thousandth or two of a processor. With 0.05 a few minutes of many kinds of requests left some out.
+      # Seconds between two requests that are noted. Of what comes faster it is a sample; that takes three
+      # thousandths of a processor at most. With 0.05, a few minutes of many kinds of requests left some out.
       PAUSE = 0.01
       # Seconds within which an application must have answered.
       SLOW = 1.0
@@ -101,7 +101,7 @@ module CowRuby
 
         private
 
-        # An answer that is like no other is not noted.
+        # An answer that cannot be looked at, as its headers are no headers, is left out; noting goes on.
         def look(target, env, response)
           status, headers, body = response
           return unless answered?(env, status, headers, body) && Notable.target?(target, query: @query)
