@@ -28,14 +28,19 @@ def whole_too(suite, tests, output, status, notes: [])
   Outcome.new(tests.merge("#{suite} as a whole" => "failed"), output.lines.last(25))
 end
 
-# Minitest's verbose lines: "Class#test = 0.00 s = ."
+# What minitest tells of tests that failed, up to the next such text or the counts at the end.
+MINITEST_FAILURE = /^ +\d+\) (?:Failure|Error):\n.*?(?=^ +\d+\) \w+:\n|^\d+ runs, |\z)/m.freeze
+
+# Minitest's verbose lines: "Class#test = 0.00 s = ." Of a file that failed, the notes tell why and no more,
+# as a log of CI is cut.
 def minitest_file_outcome(base, output, status)
   tests = output.scan(/^(\S+#\S+) = [\d.]+ s = ([.FES])/).to_h { |test, mark| [test, minitest_result(mark)] }
   notes = output.scan(/^ +\d+\) Skipped:\n(.*\n.*)\n/).map { |skip,| "skipped: #{skip.tr("\n", " ")}" }
   return Outcome.new(tests, notes) if status.success? && tests.any?
 
   tests["#{base} as a whole"] = "failed" unless tests.value?("failed")
-  Outcome.new(tests, notes + output.lines.last(40))
+  reasons = output.scan(MINITEST_FAILURE).flat_map { |text| text.rstrip.lines.first(40) }
+  Outcome.new(tests, notes + (reasons.empty? ? output.lines.last(40) : reasons))
 end
 
 # What cmocka prints: "ok 1 - test".

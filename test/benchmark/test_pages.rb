@@ -305,7 +305,7 @@ class TestPages < Minitest::Test
     assert_predicate status, :success?, errors
     result = JSON.parse(out)
     assert_equal PageKinds::ALL, result["pages"].keys
-    assert_operator result["pages"]["GC pages"]["shared"], :>, 20
+    assert_operator result["pages"]["GC pages"]["shared"], :>, 20, result["pages"].to_s
     return if errors.match?(/who wrote first cannot be said/)
 
     lost = result["pages"].values.sum { |page| page["lost"] }
@@ -313,9 +313,9 @@ class TestPages < Minitest::Test
     # Who writes while a worker starts, before the recording, is unknown, and after that it loses hardly a
     # page any more. It makes pages of its own, and of nearly all of these the writer is known.
     own = result["pages"].values.sum { |page| page["own"] }
-    assert_operator own, :>, 1
+    assert_operator own, :>, 1, result["pages"].to_s
     known = result["first_writers_of_own_pages"].reject { |writer| writer["function"] == "unknown" }
-    assert_operator known.sum { |writer| writer["mb"] }, :>, own / 2
-    assert_operator lost, :<, own
+    assert_operator known.sum { |writer| writer["mb"] }, :>, own / 2, known.to_s
+    assert_operator lost, :<, own, result["pages"].to_s
   end
 end

@@ -36,6 +36,32 @@ class TestCheck < Minitest::Test
     assert_equal(expected.transform_keys { |test| "test/ruby/test_a.rb TestA #{test}" }, o.tests)
   end
 
+  def test_of_a_file_that_failed_the_notes_tell_why
+    output = <<~TEXT
+      A#test_x = 0.10 s = .
+      A#test_y = 0.10 s = F
+      A#test_z = 0.10 s = S
+
+        1) Failure:
+      A#test_y [a.rb:3]:
+      Expected 1
+      to be > 2.
+
+        2) Skipped:
+      A#test_z [a.rb:9]:
+      not here
+
+      3 runs, 2 assertions, 1 failures, 0 errors, 1 skips
+    TEXT
+    o = minitest_file_outcome("test_a", output, exit_status(false))
+    assert_equal({ "A#test_x" => "passed", "A#test_y" => "failed", "A#test_z" => "skipped" }, o.tests)
+    assert_equal ["skipped: A#test_z [a.rb:9]: not here", "1) Failure:", "A#test_y [a.rb:3]:", "Expected 1",
+                  "to be > 2."], o.notes.map(&:strip)
+    died = minitest_file_outcome("test_a", "A#test_x = 0.10 s = .\n[BUG]\n", exit_status(false))
+    assert_equal "failed", died.tests["test_a as a whole"]
+    assert_includes died.notes, "[BUG]\n"
+  end
+
   # What failed once and passed when tried again is reported as failed only.
   def test_a_test_that_passes_when_tried_again_has_passed
     output = <<~TEXT
