@@ -19,6 +19,14 @@ module RehearsalPlace
 
   def file(name = NOTES) = File.join(@place, name)
 
+  # What the file says when a master has added the journal to it.
+  def noted_text
+    CowRuby::Rehearsal::Notes.new(file, query: true).read
+    File.read(file)
+  end
+
+  def journal = file("#{NOTES}.journal")
+
   def write(name, text, mode = 0o600)
     FileUtils.mkdir_p(File.dirname(file(name)), mode: 0o700)
     File.write(file(name), text)

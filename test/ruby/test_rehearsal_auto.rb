@@ -373,13 +373,15 @@ class TestRehearsalAuto < Minitest::Test
       FileUtils.rm_rf(file("tmp/cowruby"))
       out = serve(name, "auto", PATHS: "/often /seldom /often /often")
       assert_match(%r{^rehearsal: nothing is noted yet; workers will note .*/tmp/cowruby/rehearsal.txt$}, out)
+      assert_equal 0o100600, File.stat(journal).mode
       assert_equal ["+ 3.00 http /often", "+ 1.00 http /seldom"], noted_lines
+      refute_path_exists journal
       assert_equal [0o100600, 0o40700], [file, File.dirname(file)].map { |path| File.stat(path).mode }
       out = serve(name, "auto", PATHS: "/often")
       assert_equal %w[/often /seldom /often /seldom], rehearsed(out).first(4)
       assert_equal [38, 22], rehearsed(out).tally.values_at("/often", "/seldom"), name
       assert_match(%r{^m rehearsed /often 203.0.113.1 www.example.org http$}, out)
-      assert_includes File.read(file), "+ 4.00 http /often\n"
+      assert_includes noted_text, "+ 4.00 http /often\n"
     end
   end
 
@@ -411,10 +413,10 @@ class TestRehearsalAuto < Minitest::Test
     serve(:unicorn, "auto", more: "module Unicorn; end\n#{more}", COWRUBY_REHEARSAL_QUERY: "1")
     assert_includes noted, "/n2?q=kate"
     out = serve(:unicorn, "auto")
-    refute_match(/n2\?q/, File.read(file) + out, "no longer asked for")
+    refute_match(/n2\?q/, noted_text + out, "no longer asked for")
   end
 
-  def noted_lines = File.readlines(file, chomp: true).drop(1)
+  def noted_lines = noted_text.lines(chomp: true).drop(1)
 
   def noted = noted_lines.grep(/\A\+/).map { |line| line.split.last }.sort
 
@@ -558,15 +560,66 @@ class TestRehearsalAuto < Minitest::Test
           seen = Notable::Seen.new
           seen.add(path, false)
           seen.add("/all", true)
-          sleep(0.001) until notes.merge(seen)
+          sleep(0.001) until notes.append(seen)
         end
         exit!(0)
       end
     end
     children.each { |pid| assert_predicate Process.wait2(pid).last, :success? }
-    assert_includes File.read(file), "+ 80.00 https /all\n"
+    assert_includes noted_text, "+ 80.00 https /all\n"
     assert_equal Notable::PER_KIND + 1, noted.size, "/all is of a kind of its own"
     assert_empty Dir.children(File.dirname(file)) - %w[rehearsal.txt rehearsal.txt.lock]
+  end
+
+  # A worker appends; a master adds what was appended to the file when it starts.
+  def test_a_journal
+    today, yesterday = [0, 1].map { |days| (Time.now.utc - days * 86_400).strftime("%Y-%m-%d") }
+    note("+ 10.00 http /a", "- 0.50 /bad", day: yesterday)
+    write("tmp/cowruby/rehearsal.txt.journal.old", "\ncowruby-rehearsal 1 #{yesterday}\n+ 10.00 http /a x:html\n")
+    write("tmp/cowruby/rehearsal.txt.journal", <<~TEXT)
+
+      cowruby-rehearsal 1 #{today}
+      + 2.00 https /a
+      + 1.00 http /bad
+      + 3.00 http /sign_in
+      + 4.00 http /cut
+      cowruby-rehearsal 1 9999-01-01
+      + 5.00 http /b
+      + 6.00 ht
+    TEXT
+    assert_equal ["cowruby-rehearsal 1 #{today}", "+ 20.00 https /a x:html", "+ 5.00 http /b",
+                  "+ 4.00 http /cut", "- 0.45 /bad"], noted_text.lines(chomp: true)
+    assert_equal %w[rehearsal.txt rehearsal.txt.lock], Dir.children(file("tmp/cowruby")).sort
+  end
+
+  # What many workers append in a long time is bounded.
+  def test_a_journal_that_is_full
+    notes = Notes.new(file)
+    4.times do |round|
+      seen = Notable::Seen.new
+      200.times { |i| seen.add("/#{"abcd"[round] * (1 + i / 25)}/#{i}", false) }
+      assert notes.append(seen)
+      File.open(journal, "a") { |file| file.write("\n" * Notes::FULL) }
+    end
+    assert_operator File.size(journal), :<, Notes::LARGEST
+    assert_operator File.size("#{journal}.old"), :<, Notes::LARGEST
+    found = notes.read.requests(1)
+    assert_equal [0, 0, 200, 200], Array.new(4) { |round| found.grep(/#{"abcd"[round]}/).size }
+  end
+
+  # The file of a master that ended before it had removed the journal, or cannot write.
+  def test_a_journal_that_stays
+    write("tmp/cowruby/rehearsal.txt.journal", "cowruby-rehearsal 1 2026-11-01\n+ 2.00 http /a\n")
+    notes = Notes.new(file)
+    notes.define_singleton_method(:write) { |_| raise Errno::ENOSPC }
+    assert_equal ["/a"], notes.read.requests(1)
+    assert_path_exists journal
+    write("tmp/cowruby/rehearsal.txt.journal", "rubbish\n")
+    out = serve(:unicorn, "auto")
+    assert_match(/journal is no list of noted pages \(no batch begins in it\); it is now \S+journal.bad$/, out)
+    assert_equal ["/asked"], noted
+    write("tmp/cowruby/rehearsal.txt.journal", "x", 0o620)
+    assert_match(/nothing will be noted: \S+journal can be written by other users$/, serve(:unicorn, "auto"))
   end
 
   # Counts in this process; what they hold at its end is not written.
@@ -582,10 +635,10 @@ class TestRehearsalAuto < Minitest::Test
     notes = Notes.new(file)
     seen = Notable::Seen.new
     seen.add("/a", true)
-    assert notes.merge(seen)
+    assert notes.append(seen)
     File.open(file("tmp/cowruby/rehearsal.txt.lock")) do |lock|
       lock.flock(File::LOCK_EX)
-      refute notes.merge(seen)
+      refute notes.append(seen)
       assert_equal ["/a"], notes.read.requests(1), "it can be read"
     end
     counts do |counts|
@@ -598,7 +651,7 @@ class TestRehearsalAuto < Minitest::Test
       end
       counts.send(:write)
     end
-    assert_includes File.read(file), "+ 2.00 http /kept\n"
+    assert_includes noted_text, "+ 2.00 http /kept\n"
   end
 
   # A disk that is full, a directory that goes away: one line, and requests are answered.
@@ -606,7 +659,7 @@ class TestRehearsalAuto < Minitest::Test
     out = serve(:unicorn, "auto", more: <<~'RUBY', PATHS: "/a /b")
       require "cowruby/rehearsal/notes"
       class CowRuby::Rehearsal::Notes
-        def write(_text) = raise(Errno::ENOSPC)
+        def append(*, **) = raise(Errno::ENOSPC)
       end
     RUBY
     assert_equal ["/a", "/b"], out.scan(/^w asked (\S+)/).flatten
@@ -781,7 +834,7 @@ class TestRehearsalAuto < Minitest::Test
       counts.send(:write, patience: 10)
     end
     assert_equal 80, noted.size
-    assert_equal 2_000, File.read(file).scan(/^\+ (\d+)/).flatten.sum(&:to_i)
+    assert_equal 2_000, noted_text.scan(/^\+ (\d+)/).flatten.sum(&:to_i)
   end
 
   JOBS = <<~'RUBY'

@@ -57,7 +57,7 @@ module CowBench
     ensure
       @group&.remove
       remove(@directory) if @directory
-      FileUtils.rm_f(notes) if @setting.rehearsed == ServerMatrix::AUTO
+      FileUtils.rm_f(all_notes) if @setting.rehearsed == ServerMatrix::AUTO
     end
 
     # Plays requests, and gives their figures and the server's CPU time for them, in seconds.
@@ -130,15 +130,16 @@ module CowBench
 
     # A server that serves all of the requests, and whose workers note them for the next one.
     def learn
-      FileUtils.rm_f(notes)
+      FileUtils.rm_f(all_notes)
       start_server(File.join(@directory, "learns"))
       drive(0, @steps.last)
       @server.stop
-      raise Server::Failed, "nothing was noted: #{@server.complaint}" unless File.exist?(notes)
+      raise Server::Failed, "nothing was noted: #{@server.complaint}" if all_notes.empty?
     end
 
-    def notes
-      File.join(@app.directory, Server::NOTES)
+    # The file and its journal.
+    def all_notes
+      Dir["#{File.join(@app.directory, Server::NOTES)}*"]
     end
 
     # Seconds that Passenger's watchdog may go on to clean up there itself.

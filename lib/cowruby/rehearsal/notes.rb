@@ -6,10 +6,14 @@ require_relative "notable"
 
 module CowRuby
   class Rehearsal
-    # notes: the file in which the workers of one server, or of several, note what they answer. It and
-    # its directory belong to the user of the process and nobody else may write there; otherwise they are
-    # neither read nor written. Who changes it holds a lock file and puts a new file in its place, so
-    # that whoever reads it finds a whole one. One that is not of this form is set aside as .bad.
+    # notes: the file that says what the workers of one server, or of several, have answered. It, its journal
+    # and their directory belong to the user of the process and nobody else may write there; otherwise they
+    # are neither read nor written. Who writes holds a lock file.
+    #
+    # A worker only appends what it has seen to the journal: reading the file, adding and writing it anew took
+    # 1.5 MB of a worker's own memory. A master adds the journal to the file when it starts, and puts a new
+    # file in its place, so that whoever reads it finds a whole one. What is not of this form is set aside as
+    # .bad.
     class Notes
       # Not to be used: somebody else could have written it.
       class Refused < StandardError; end
@@ -18,6 +22,9 @@ module CowRuby
 
       # Bytes of the longest file that is read.
       LARGEST = 1 << 20
+      # Bytes from which on a journal becomes the old one, in the place of the one before. What one worker
+      # appends is a third of LARGEST at most.
+      FULL = LARGEST / 2
       OPEN = File::NOFOLLOW | File::NONBLOCK
 
       attr_reader :path
@@ -27,41 +34,59 @@ module CowRuby
       def initialize(path, query: false)
         @path = path
         @directory = File.dirname(path)
+        @journal = "#{path}.journal"
+        @journals = ["#{@journal}.old", @journal]
         @query = query
       end
 
-      # Gives the Content, an empty one where there is none. Raises Refused or SystemCallError.
+      # Gives the Content, an empty one where there is none, with what the journal says, and adds that to the
+      # file if it can be written. Raises Refused or SystemCallError.
       def read
         return Content.new unless File.exist?(@directory)
 
         check_directory
         begin
-          locked(1) { |held| content(set_aside: held) }
+          locked(1) { |held| held ? gathered : all_content(set_aside: false) }
         rescue SystemCallError
           # It cannot be locked or written, but it may be read.
-          content(set_aside: false)
+          all_content(set_aside: false)
         end
       end
 
       # Why nothing can be noted, in words; nil if something can.
       def unwritable
         prepare
-        locked(1) { open_own(@path, File::RDONLY) { nil } }
+        locked(1) { [@path, *@journals].each { |path| open_own(path, File::RDONLY) { nil } } }
         "#{@directory} cannot be written" unless File.writable?(@directory)
       rescue Refused, SystemCallError => e
         e.message
       end
 
-      # Adds what was +seen+ (as Notable::Seen) and leaves the targets in +bad+ out from now on. False if
-      # others have kept the file locked for +patience+ seconds. Raises Refused or SystemCallError.
-      def merge(seen, bad: [], patience: 0)
+      # Appends what was +seen+ (as Notable::Seen) to the journal. False if others have kept the lock for
+      # +patience+ seconds. Raises Refused or SystemCallError.
+      def append(seen, patience: 0)
+        prepare
+        locked(patience) do |held|
+          next false unless held
+
+          File.rename(@journal, @journals.first) if File.size?(@journal).to_i > FULL
+          # What a process that was killed has left may be half a line.
+          text = "\n#{Content.batch(seen)}"
+          open_own(@journal, File::WRONLY | File::APPEND | File::CREAT) { |file| file.syswrite(text) }
+          true
+        end
+      end
+
+      # Leaves these targets out from now on. False if others have kept the lock for +patience+ seconds.
+      # Raises Refused or SystemCallError.
+      def leave_out(targets, patience: 0)
         prepare
         locked(patience) do |held|
           next false unless held
 
           content = content(set_aside: true)
           content.age(Content.today)
-          content.add(seen, bad)
+          content.add([], targets)
           write(content.to_s)
           true
         end
@@ -126,17 +151,42 @@ module CowRuby
         end
       end
 
+      # The content with the journal's. Then the file says the same.
+      def gathered
+        content = all_content(set_aside: true)
+        journals = @journals.select { |path| File.exist?(path) }
+        write(content.to_s) if journals.any? || content.forgetful?
+        File.unlink(*journals)
+        content
+      end
+
+      def all_content(set_aside:)
+        content = content(set_aside: set_aside)
+        batches = @journals.filter_map do |path|
+          text_of(path, set_aside) { |text| Content.batches(text) { |target| usable?(target) } }
+        end.flatten(1)
+        content.add_batches(batches) if batches.any?
+        content
+      end
+
       def content(set_aside:)
-        text = open_own(@path, File::RDONLY) { |file| file.read(LARGEST + 1).to_s } or return Content.new
+        text_of(@path, set_aside) { |text| Content.parse(text) { |target| usable?(target) } } || Content.new
+      end
+
+      def usable?(target) = Notable.target?(target, query: @query)
+
+      # What the block makes of the text of a file, which may raise Malformed; nil where there is none.
+      def text_of(path, set_aside)
+        text = open_own(path, File::RDONLY) { |file| file.read(LARGEST + 1).to_s } or return
         raise Malformed, "it is longer than #{LARGEST} bytes" if text.bytesize > LARGEST
 
-        Content.parse(text) { |target| Notable.target?(target, query: @query) }
+        yield text
       rescue Malformed => e
-        aside = "#{@path}.bad"
-        File.rename(@path, aside) if set_aside
+        aside = "#{path}.bad"
+        File.rename(path, aside) if set_aside
         where = "; it is now #{aside}" if set_aside
-        Rehearsal.tell("#{@path} is no list of noted pages (#{e.message})#{where}")
-        Content.new
+        Rehearsal.tell("#{path} is no list of noted pages (#{e.message})#{where}")
+        nil
       end
 
       # Only whoever has the lock writes, so what is there is left of a process that was killed.
@@ -158,7 +208,7 @@ module CowRuby
       #
       # The version of the form and the day; after + how often a target was asked for, how, and its kind if
       # the framework has told it, most asked for first; after - what is left out. The numbers lose a tenth
-      # a day, and what is next to nothing is forgotten.
+      # a day, and what is next to nothing is forgotten. A journal is made of batches, each of this form.
       class Content
         FIRST_LINE = /\Acowruby-rehearsal 1 (\d{4})-(\d\d)-(\d\d)\z/
         GOOD = %r{\A\+ (?!0+\.00)(\d{1,12}\.\d\d) (https?) (/\S*)(?: (\S{1,#{Notable::LONGEST_KIND}}))?\z}
@@ -185,6 +235,35 @@ module CowRuby
             content
           end
 
+          # What a worker has seen, as text.
+          def batch(seen)
+            lines = ["cowruby-rehearsal 1 #{date(today)}"]
+            seen.each do |target, (count, secure, kind)|
+              lines << ["+ #{count}.00 http#{"s" if secure * 2 > count} #{target}", *kind].join(" ")
+            end
+            "#{lines.join("\n")}\n"
+          end
+
+          # The batches of a journal: [day, [[target, [count, secure, kind]], ...]] of each. A line that is
+          # not understood is left out: a batch may have been cut off. The block says whether a target may
+          # be used.
+          def batches(text)
+            found = []
+            text.b.split("\n").each do |line|
+              if (first = FIRST_LINE.match(line))
+                found << [[day_of(first.captures), today].min, []]
+              elsif (match = GOOD.match(line)) && found.any? && yield(match[3])
+                count = match[1].to_f
+                found.last[1] << [match[3], [count, match[2] == "https" ? count : 0, match[4]]]
+              end
+            end
+            raise Malformed, "no batch begins in it" if found.empty?
+
+            found
+          end
+
+          def date(day) = Time.at(day * DAY).utc.strftime("%Y-%m-%d")
+
           private
 
           def day_of(captures)
@@ -199,7 +278,11 @@ module CowRuby
           @day = day
           @good = {}
           @bad = {}
+          @forgetful = false
         end
+
+        # Was there a target in the text that may not be used any more?
+        def forgetful? = @forgetful
 
         # Takes a line. Gives its target, nil if it is not understood.
         def line(text)
@@ -213,6 +296,7 @@ module CowRuby
         end
 
         def forget(target)
+          @forgetful = true
           @good.delete(target)
           @bad.delete(target)
         end
@@ -227,11 +311,19 @@ module CowRuby
           @bad.select! { |_, weight| weight >= LEAST }
         end
 
-        def add(seen, bad)
-          seen.each do |target, (count, secure, kind)|
-            weight, _, before = @good[target]
-            @good[target] = [weight.to_f + count, secure * 2 > count, kind || before]
+        # Adds what workers have appended (batches), and fades to today.
+        def add_batches(batches)
+          batches.each do |day, seen|
+            age(day) if day > @day
+            count(seen)
           end
+          age(Content.today)
+          add([], [])
+        end
+
+        # Adds what was +seen+ and leaves out +bad+ targets.
+        def add(seen, bad)
+          count(seen)
           bad.each { |target| @bad[target] = 1.0 }
           @good.reject! { |target, _| @bad.key?(target) }
           @good = Notable.bounded(ranked) { |target, (_, _, kind)| [target, kind] }.to_h
@@ -260,8 +352,7 @@ module CowRuby
         end
 
         def to_s
-          date = Time.at(@day * DAY).utc.strftime("%Y-%m-%d")
-          lines = ["cowruby-rehearsal 1 #{date}"]
+          lines = ["cowruby-rehearsal 1 #{Content.date(@day)}"]
           lines += ranked.map do |target, (weight, secure, kind)|
             ["+ #{number(weight)} http#{"s" if secure} #{target}", *kind].join(" ")
           end
@@ -270,6 +361,13 @@ module CowRuby
         end
 
         private
+
+        def count(seen)
+          seen.each do |target, (count, secure, kind)|
+            weight, _, before = @good[target]
+            @good[target] = [weight.to_f + count, secure * 2 > count, kind || before]
+          end
+        end
 
         def ranked
           @good.sort_by { |target, (weight, _)| [-weight, target] }

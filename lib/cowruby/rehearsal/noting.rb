@@ -18,7 +18,7 @@ module CowRuby
       PAUSE = 0.01
       # Seconds within which an application must have answered.
       SLOW = 1.0
-      # Seconds until the first writing of the file, and between two.
+      # Seconds until the first writing, and between two.
       FIRST = 10
       INTERVAL = 60
       # Seconds to wait at the end of a process for others that write.
@@ -145,7 +145,7 @@ module CowRuby
         # What another process keeps us from writing now is written the next time.
         def write(patience: 0)
           seen = @mutex.synchronize { @seen.take }
-          return if seen.empty? || @notes.merge(seen, patience: patience)
+          return if seen.empty? || @notes.append(seen, patience: patience)
 
           @mutex.synchronize { @seen.put_back(seen) }
         rescue StandardError => e

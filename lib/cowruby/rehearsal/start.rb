@@ -135,7 +135,7 @@ module CowRuby
                          "does it need COWRUBY_REHEARSAL_HOST, COWRUBY_REHEARSAL_HTTPS=1, or a login?")
           judge.bad.keep_if { |_, reason| reason == Judge::TOO_SLOW }
         end
-        return if judge.bad.empty? || !notes.merge({}, bad: judge.bad.keys, patience: 1)
+        return if judge.bad.empty? || !notes.leave_out(judge.bad.keys, patience: 1)
 
         Rehearsal.tell("#{judge.bad.size} of #{all} pages are left out from now on (#{judge.words})")
       rescue Notes::Refused, SystemCallError => e
