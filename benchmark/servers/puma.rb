@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 # SPDX-License-Identifier: BSD-2-Clause
 
+require "etc"
 require_relative "before_fork"
 
 # Puma in cluster mode.
@@ -12,6 +13,15 @@ preload_app!
 fork_worker Integer(ENV["FORK_WORKER"]) if ENV["FORK_WORKER"]
 
 before_fork { prepare_for_fork }
+
+# Each worker stays on one processor (sched/README.md says what that is worth).
+if ENV["PIN_WORKERS"] == "1"
+  before_worker_boot do |index|
+    processor = index % Etc.nprocessors
+    done = system(*%w[taskset --all-tasks --cpu-list --pid], processor.to_s, Process.pid.to_s, out: File::NULL)
+    abort "worker #{index} cannot be kept on processor #{processor}" unless done
+  end
+end
 
 # Collects when no request waits; no other collection is a full one.
 if ENV["OOB_GC"] == "1"
