@@ -20,7 +20,8 @@ module CowBench
     # purple, orange, black.
     COLOURS = %w[#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #000000].freeze
     # Of one ruby's cases, in order: solid, dashed, dotted, dashed and dotted.
-    DASHES = ["solid", "(12,7)", "(2,5)", "(12,5,2,5)", "(2,2)", "(20,4,4,4)"].freeze
+    DASHES = ["solid", "(12,7)", "(2,5)", "(12,5,2,5)", "(2,2)", "(20,4,4,4)",
+              "(8,3,2,3,2,3)"].freeze
 
     class << self
       def available?

@@ -35,6 +35,14 @@ module CowBench
       File.join(directory, "requests.txt")
     end
 
+    # Writes those GET requests of the list that differ by more than numbers to +file+, the first of each
+    # form, and gives its name.
+    def write_forms(file)
+      paths = File.readlines(requests).filter_map { |line| line[/\AGET (\S+)/, 1] }
+      File.write(file, paths.uniq { |path| path.gsub(/\d+/, "0") }.map { |path| "GET #{path}\n" }.join)
+      file
+    end
+
     # Writes the application and installs its gems for +build+; once in a process, and while no other
     # process does so in the same place.
     def prepare(build)

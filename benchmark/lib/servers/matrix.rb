@@ -8,12 +8,14 @@ module CowBench
   # What is measured under servers: the axes, and which of their combinations.
   module ServerMatrix
     AUTO = Server::AUTO
+    FORMS = Server::FORMS
     # In place of a warmup: some collections and a compaction.
     COMPACT = "compact"
 
     # One combination. +measure+ is :curve (memory, speed), :speed (all builds side by side), :pages (which
     # pages a worker lost, and which functions wrote them) or :pressure (UnderPressure). +rehearsed+ is true
-    # with the list of requests, AUTO with what a server before it has noted of them.
+    # with the list of requests, FORMS with one of each form, AUTO with what a server before it has noted of
+    # them.
     Setting = Struct.new(:measure, :app, :server, :warmup, :malloc, :yjit, :rehearsed, keyword_init: true) do
       # From a hash of a results file.
       def self.of(hash)
@@ -47,7 +49,7 @@ module CowBench
       end
 
       def rehearsal
-        rehearsed == AUTO ? AUTO : ("rehearsed" if rehearsed)
+        rehearsed == true ? "rehearsed" : (rehearsed || nil)
       end
     end
 
@@ -58,7 +60,7 @@ module CowBench
       warmup: [true, false, COMPACT],
       malloc: %w[glibc arenas2 jemalloc],
       yjit: [true, false],
-      rehearsed: [false, true, AUTO]
+      rehearsed: [false, true, FORMS, AUTO]
     }.freeze
     # What holds where nothing else is said.
     USUAL = { measure: :curve, app: "rails", server: "unicorn", warmup: true, malloc: "glibc", yjit: true,

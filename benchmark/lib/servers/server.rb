@@ -12,16 +12,18 @@ module CowBench
 
     WORKERS = 4
     REHEARSAL = File.join(LIBRARY, "cowruby/rehearsal")
-    # The value of :rehearsed for a server that takes what was noted.
+    # The values of :rehearsed for a server that takes what was noted, and for one with a list as a person
+    # would write it.
     AUTO = "auto"
+    FORMS = "forms"
     # Where workers note what they are asked for, below the application (lib/cowruby/rehearsal/start.rb).
     NOTES = "tmp/cowruby/rehearsal.txt"
 
     attr_reader :port
 
     # +settings+ holds also :oob_gc where workers shall collect between requests, :rehearsed where the
-    # application shall be rehearsed before the first fork (lib/cowruby/rehearsal.rb; AUTO: by what was
-    # noted), and in :census the file for the master's census, if it can write one (gc/census.c); in :workers
+    # application shall be rehearsed before the first fork (lib/cowruby/rehearsal.rb; true: by the
+    # requests that will be sent; FORMS: by one of each form; AUTO: by what was noted), and in :census the file for the master's census, if it can write one (gc/census.c); in :workers
     # how many there are, else WORKERS.
     def initialize(app, build, directory, settings)
       super
@@ -53,8 +55,16 @@ module CowBench
                "COWRUBY_CENSUS" => @settings[:census],
                "BEFORE_FORK" => configuration("before_fork.rb"),
                "REHEARSAL" => (REHEARSAL if @settings[:rehearsed] == true) }
-      more.update(rehearsal_without_a_line("COWRUBY_REHEARSAL", AUTO)) if @settings[:rehearsed] == AUTO
+      more.update(rehearsal_without_a_line("COWRUBY_REHEARSAL", list)) if list
       super.merge(more)
+    end
+
+    # The value of COWRUBY_REHEARSAL.
+    def list
+      case @settings[:rehearsed]
+      when AUTO then AUTO
+      when FORMS then @app.write_forms(File.join(@directory, "forms.txt"))
+      end
     end
 
     # COMMAND is a program of a gem, its option for a configuration, and the name of that.

@@ -63,7 +63,7 @@ module CowBench
     SUMMARIES = { "rails" => "a Rails application of 90 models and 636 routes",
                   "rack" => "a plain Rack application over a large data set" }.freeze
     # In the order of Chart::DASHES.
-    CASES = ["plain", "warmup", "rehearsed", "warmup, rehearsed", "auto", "compact"].freeze
+    CASES = ["plain", "warmup", "rehearsed", "warmup, rehearsed", "auto", "compact", "forms"].freeze
     WRITERS = 15
     Finished = Struct.new(:samples, :omissions)
 
