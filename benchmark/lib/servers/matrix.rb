@@ -98,6 +98,7 @@ module CowBench
           *%w[unicorn puma].map do |server|
             usual(server: server, malloc: "jemalloc", warmup: false, rehearsed: AUTO)
           end,
+          usual(malloc: "jemalloc", warmup: false, rehearsed: FORMS),
           usual(measure: :pressure, malloc: "jemalloc"),
           *servers.map { |server| usual(app: "rack", server: server) }
         ].uniq
