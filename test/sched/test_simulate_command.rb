@@ -169,7 +169,7 @@ class TestSimulateSchedulingCommand < Minitest::Test
       trace, pids = trace(directory)
       run_quick("--trace", trace, "--pids", pids, "--messages", 100) do |out, raw, written|
         assert_match(/a message is what the traced program counted/, out)
-        assert_match(/measured, for comparison: recorded in the trace on 1 CPU 3990.0 switches of address space/, out)
+        assert_match(/measured, for comparison: recorded in the trace on 1 CPU 3990.0 switches of addr/, out)
         recorded = raw["measured"][0]
         picture = File.join(written, "longest-wait-ms-recorded.svg")
         assert_includes File.read(picture), "recorded, in the trace" if CowBench::Chart.available?
@@ -220,9 +220,9 @@ class TestSimulateSchedulingCommand < Minitest::Test
 
   # With homes beside spinners, the clock by each CPU's own head is not that by the head of all.
   def test_the_clock
-    clocks = Policies::CLOCKS
-    rows = clocks.map do |clock|
-      run_quick("--spinners", 4, "--policies", "homes", "--bonus", 20, "--clock", clock) { |_, raw| raw["rows"] }
+    rows = Policies::CLOCKS.map do |clock|
+      arguments = ["--spinners", 4, "--policies", "homes", "--bonus", 20, "--clock", clock]
+      run_quick(*arguments) { |_, raw| raw["rows"] }
     end
     assert_equal 3, rows.uniq.size
   end

@@ -242,7 +242,8 @@ class TestSchedulingSimulation < Minitest::Test
     # rounding of 17 virtual times.
     assert_equal({ 100 => 300 + 17 }, Bound.table([100] * 17, cpus: 4, slice: 20, lag: 25, margin: 5))
     # Where a thread may be queued 5 beyond the clock: 16 * 5 / 4 more.
-    assert_equal({ 100 => 320 + 17 }, Bound.table([100] * 17, cpus: 4, slice: 20, lag: 25, margin: 5, lead: 5))
+    assert_equal({ 100 => 320 + 17 },
+                 Bound.table([100] * 17, cpus: 4, slice: 20, lag: 25, margin: 5, lead: 5))
     # One of weight 50 beside one of weight 100: (40 + 0 + 20) * 1 + 20 + 20; and (20 + 20) / 2 + 20 + 20.
     assert_equal({ 50 => 102, 100 => 62 }, Bound.table([50, 100], cpus: 1, slice: 20, lag: 20))
     assert_equal({ 100 => 20 + 1 }, Bound.table([100], cpus: 3, slice: 20, lag: 20))

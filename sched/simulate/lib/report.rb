@@ -106,8 +106,8 @@ module Scheduling
         found = [("#{format("%.1f", per * 1_000)} switches of address space a 1,000 messages" if per),
                  ("longest wait #{format("%.1f", row[:longest_wait_ms])} ms" if row[:longest_wait_ms])]
         bonus = " #{format("%g", row[:bonus_ms])} ms" if row[:bonus_ms]
-        trace = " in the trace" if row[:in_trace]
-        "#{row[:policy]}#{bonus}#{trace} on #{row[:cpus]} CPU#{"s" if row[:cpus] > 1} #{found.compact.join(", ")}"
+        where = "#{" #{IN_TRACE}" if row[:in_trace]} on #{row[:cpus]} CPU#{"s" if row[:cpus] > 1}"
+        "#{row[:policy]}#{bonus}#{where} #{found.compact.join(", ")}"
       end.join("; ")
     end
 
@@ -200,7 +200,8 @@ module Scheduling
       @measured.filter_map do |row|
         number = row[metric.key] or next
         bonus = "#{format("%g", row[:bonus_ms])} ms, " if row[:bonus_ms]
-        Line.new(row[:policy], "#{bonus}#{row[:in_trace] ? IN_TRACE : MEASURED}", [[row[:cpus], number * metric.factor]])
+        source = row[:in_trace] ? IN_TRACE : MEASURED
+        Line.new(row[:policy], "#{bonus}#{source}", [[row[:cpus], number * metric.factor]])
       end
     end
 
