@@ -288,6 +288,16 @@ class TestSchedulingSimulation < Minitest::Test
                     :>, 80_000
   end
 
+  # Slices of 10 and a bonus of 5: the bonus and a slice, with homes twice that, and no less than the credit.
+  def test_the_usual_carry
+    { "scx" => [10, 60], "rule" => [15, 60], "homes" => [30, 60] }.each do |policy, expected|
+      found = [10, 60].map do |credit|
+        Simulation.new(workload(spinner(1)), policy, cpus: 2, slice: 10, bonus: 5, credit: credit).policy.lag
+      end
+      assert_equal expected, found, policy
+    end
+  end
+
   # One thread of a process beside eight of another: its share is two ninths of two CPUs.
   def lone(policy, bonus: 10, **options)
     shares([*[spinner(1)] * 8, spinner(2)], policy, 90_000, cpus: 2, bonus: bonus, **options).last
