@@ -143,8 +143,9 @@ class TestSimulation < Minitest::Test
   end
 
   def test_mistakes_in_the_arguments_of_the_command
-    assert_refused(/whole numbers from 1 to 1000, not 2000/, "simulate", "--workers", "4,2000")
-    assert_refused(/--memory wants whole numbers/, "simulate", "--memory", "much")
+    assert_refused(/--workers wants a whole number from 1 to 1000, not 2000/,
+                   "simulate", "--workers", "4,2000")
+    assert_refused(/--memory wants a whole number/, "simulate", "--memory", "much")
     assert_refused(/not understood: nonsense/, "simulate", "nonsense")
     assert_refused(/invalid option: --nonsense/, "simulate", "--nonsense")
   end

@@ -138,6 +138,7 @@ class TestSimulateSchedulingCommand < Minitest::Test
   def test_spinners_alone_have_no_messages
     run_quick("--workload", "spinners", "--weights", "100,200") do |out, raw|
       assert_nil raw["rows"][0]["address_space_switches_per_message"]
+      assert_includes out, "slice 5.0 ms, clock head; "
       refute_match(/a 1,000 messages|: messages/, out)
     end
   end
@@ -166,10 +167,12 @@ class TestSimulateSchedulingCommand < Minitest::Test
   def test_a_trace
     Dir.mktmpdir do |directory|
       trace, pids = trace(directory)
-      run_quick("--trace", trace, "--pids", pids, "--messages", 100) do |out, raw|
+      run_quick("--trace", trace, "--pids", pids, "--messages", 100) do |out, raw, written|
         assert_match(/a message is what the traced program counted/, out)
-        assert_match(/measured, for comparison: recorded on 1 CPU 3990.0 switches of address space/, out)
+        assert_match(/measured, for comparison: recorded in the trace on 1 CPU 3990.0 switches of addr/, out)
         recorded = raw["measured"][0]
+        picture = File.join(written, "longest-wait-ms-recorded.svg")
+        assert_includes File.read(picture), "recorded, in the trace" if CowBench::Chart.available?
         assert_equal ["recorded", 1, 400, 399],
                      recorded.values_at("policy", "cpus", "hand_overs", "address_space_switches")
         assert_equal ["t"], raw["rows"].map { |row| row["workload"] }.uniq
@@ -215,6 +218,15 @@ class TestSimulateSchedulingCommand < Minitest::Test
     assert_operator per[1], :>, 5 * per[2]
   end
 
+  # With homes beside spinners, the clock by each CPU's own head is not that by the head of all.
+  def test_the_clock
+    rows = Policies::CLOCKS.map do |clock|
+      arguments = ["--spinners", 4, "--policies", "homes", "--bonus", 20, "--clock", clock]
+      run_quick(*arguments) { |_, raw| raw["rows"] }
+    end
+    assert_equal 3, rows.uniq.size
+  end
+
   # -- mistakes
 
   def test_mistakes_in_arguments
@@ -223,6 +235,7 @@ class TestSimulateSchedulingCommand < Minitest::Test
       %w[--bonus nan] => /not nan/, %w[--slice 0] => /--slice wants a number from 0.001 /,
       %w[--threads 40000] => /--threads wants a whole number from 1 to 30000/,
       %w[--policies best] => /--policies: no such: best \(there are scx, rule, /,
+      %w[--clock sun] => /--clock: no such: sun \(there are head, own, start\)/,
       %w[--workload none] => /--workload: no such: none/, %w[--weights 0] => /--weights/,
       %w[--trace a] => /--trace wants --pids/, %w[--pids a] => /--trace wants --pids/,
       %w[--part 1] => /--part wants two times, the lesser first/, %w[--part 2,1] => /the lesser first/,

@@ -241,6 +241,9 @@ class TestSchedulingSimulation < Minitest::Test
     # 17 equal threads, 4 CPUs, slices of 20, a bonus of 5: 16 * (20 + 5 + 25 + 20) / 4 + 20, and the
     # rounding of 17 virtual times.
     assert_equal({ 100 => 300 + 17 }, Bound.table([100] * 17, cpus: 4, slice: 20, lag: 25, margin: 5))
+    # Where a thread may be queued 5 beyond the clock: 16 * 5 / 4 more.
+    assert_equal({ 100 => 320 + 17 },
+                 Bound.table([100] * 17, cpus: 4, slice: 20, lag: 25, margin: 5, lead: 5))
     # One of weight 50 beside one of weight 100: (40 + 0 + 20) * 1 + 20 + 20; and (20 + 20) / 2 + 20 + 20.
     assert_equal({ 50 => 102, 100 => 62 }, Bound.table([50, 100], cpus: 1, slice: 20, lag: 20))
     assert_equal({ 100 => 20 + 1 }, Bound.table([100], cpus: 3, slice: 20, lag: 20))
@@ -254,7 +257,7 @@ class TestSchedulingSimulation < Minitest::Test
     assert_equal [*[0, 2] * 11, 1], order(threads, "rule", 229, bonus: 100)
     [5, 100, 1_000].each do |bonus|
       wait = play(threads, "rule", 20_000, bonus: bonus)[0][:longest_wait_ms] * 1e6
-      bound = Bound.table([100] * 3, cpus: 1, slice: 10, lag: bonus + 10, margin: bonus)[100]
+      bound = Bound.table([100] * 3, cpus: 1, slice: 10, lag: bonus + 10, margin: bonus, lead: bonus)[100]
       assert_operator wait, :>=, 2 * bonus
       assert_operator wait, :<=, bound
     end
@@ -272,20 +275,93 @@ class TestSchedulingSimulation < Minitest::Test
   end
 
   # Threads that give away what they are behind by more than the carry, whenever they have used up a slice,
-  # are never behind by the bonus: where the carry is less, a CPU stays with an address space for ever.
+  # are never behind by the bonus: where the carry is less, those of one address space go before those of
+  # another and get more.
   def test_a_carry_of_less_than_the_bonus_is_unfair
     threads = [*[spinner(1)] * 8, spinner(2)]
-    shares = [nil, 200, 100].map do |carry|
-      shares(threads, "rule", 90_000, cpus: 2, bonus: 200, carry: carry).last
+    { nil => 20_000, 200 => 20_000, 100 => 16_000 }.each do |carry, expected|
+      lone = shares(threads, "rule", 90_000, cpus: 2, bonus: 200, carry: carry).last
+      assert_in_delta expected, lone, 500, "carry #{carry}"
     end
-    assert_in_delta 20_000, shares[0], 500
-    assert_in_delta 20_000, shares[1], 500
-    assert_operator shares[2], :>, 80_000
-    # With homes the margin is twice the bonus and a slice.
-    threads = [*[spinner(1)] * 4, *[spinner(2)] * 2, spinner(3)]
-    least = [nil, 10].map { |carry| play(threads, "homes", 90_000, cpus: 4, bonus: 10, carry: carry)[0] }
-    assert_in_delta 1.0, least[0][:fair_share_most], 0.01
-    assert_operator least[1][:fair_share_most], :>, 1.5
+    # Where the clock goes on with who is ahead, a CPU stays with an address space for ever.
+    assert_operator shares(threads, "rule", 90_000, cpus: 2, bonus: 200, carry: 100, clock: "start").last,
+                    :>, 80_000
+  end
+
+  # Slices of 10 and a bonus of 5: the bonus and a slice, with homes twice that, and no less than the credit.
+  def test_the_usual_carry
+    { "scx" => [10, 60], "rule" => [15, 60], "homes" => [30, 60] }.each do |policy, expected|
+      found = [10, 60].map do |credit|
+        Simulation.new(workload(spinner(1)), policy, cpus: 2, slice: 10, bonus: 5, credit: credit).policy.lag
+      end
+      assert_equal expected, found, policy
+    end
+  end
+
+  # One thread of a process beside eight of another: its share is two ninths of two CPUs.
+  def lone(policy, bonus: 10, **options)
+    shares([*[spinner(1)] * 8, spinner(2)], policy, 90_000, cpus: 2, bonus: bonus, **options).last
+  end
+
+  # A CPU goes by the head of another only when that is behind by more than the bonus and a slice. Whoever had
+  # used up a slice was once brought up to the time of sleepers, and never was so far behind.
+  def test_homes_are_fair_to_a_process_of_one_thread
+    [10, 40].each { |bonus| assert_in_delta 20_000, lone("homes", bonus: bonus), 200 }
+    %w[own start].each do |clock|
+      assert_in_delta 20_000, lone("homes", clock: clock), 200
+      assert_operator lone("homes", clock: clock, carry: 10), :>, 22_400
+      assert_operator lone("homes", bonus: 40, clock: clock, carry: 10), :>, 55_000
+    end
+    # By the head of all queues nobody who waits falls behind, and nothing is given away.
+    assert_in_delta 20_000, lone("homes", bonus: 40, carry: 10), 200
+  end
+
+  # A thread of which the clock knows nothing for 15,000, while the only other one runs. Then its own CPU is
+  # idle, and at 16,000 three more come: of 6,000 on two CPUs each of the five has 2,400.
+  def long_sleeper
+    [spinner(1), entry(2, [1, sleep_of(14_999)], [100_000, GO]),
+     *Array.new(3) { entry(3, [1_000, GO], delay: 16_000) }]
+  end
+
+  # As sched/ did it at first: only who was queued when it woke was brought up to the clock.
+  def left_behind(policy)
+    changed(policy, :arrive) { |task, woken| super(task, woken) if woken && !idle? }
+  end
+
+  def test_a_long_sleeper_that_wakes_on_an_idle_cpu_has_its_share
+    %w[scx rule homes].product(Policies::CLOCKS) do |policy, clock|
+      found = shares(long_sleeper, policy, 22_000, cpus: 2, clock: clock)
+      assert_in_delta 1_001 + 2_400, found[1], 30, "#{policy}, #{clock}"
+      # It is noticed; unnoticed, it would keep its CPU for as long as it has slept.
+      former = left_behind(policy)
+      assert_raises(Policies::Shared::Broken) { shares(long_sleeper, former, 22_000, cpus: 2, clock: clock) }
+      unnoticed = ->(cpus, **options) { former.call(cpus, **options).tap { |made| def made.lag = 1 << 40 } }
+      assert_equal 1_001 + 6_000, shares(long_sleeper, unnoticed, 22_000, cpus: 2, clock: clock)[1]
+    end
+  end
+
+  # Two processes of which threads wake one another, beside two that never block, on one CPU: four threads
+  # that are ready at any time.
+  def talkers
+    talk = Array.new(4) do |i|
+      [entry(1 + i % 2, [7, 2 * i + 1], [0, WAIT]), entry(1 + i % 2, [0, WAIT], [7, 2 * i])]
+    end
+    [*talk.flatten, spinner(3), spinner(4)]
+  end
+
+  # Threads that wake must not pay for the lead that the rule gives to one of their own: those that never
+  # block would have it.
+  def test_a_lead_does_not_move_the_clock
+    without = shares(talkers, "scx", 90_000).last(2)
+    %w[rule homes].product([1, 2]) do |policy, cpus|
+      found = %w[head start].map do |clock|
+        shares(talkers, policy, 90_000, cpus: cpus, bonus: 100, clock: clock).last(2)
+      end
+      without.zip(*found) do |fair, head, start|
+        assert_in_delta fair * cpus, head, 110, "#{policy}, #{cpus} CPUs"
+        assert_operator start, :>, fair * cpus + 7_000
+      end
+    end
   end
 
   # -- by chance
@@ -296,6 +372,7 @@ class TestSchedulingSimulation < Minitest::Test
       entries = chance(random)
       options = { cpus: 1 + random.rand(5), slice: 5 + random.rand(60), bonus: random.rand(100),
                   credit: random.rand(60), carry: [nil, random.rand(90)].sample(random: random),
+                  clock: Policies::CLOCKS.sample(random: random),
                   costs: [random.rand(3), random.rand(2)] }
       Policies::ALL.each_key do |policy|
         figures, simulation = play(entries, policy, 3_000, **options)
@@ -327,6 +404,10 @@ class TestSchedulingSimulation < Minitest::Test
       @queued -= 1
       chosen[2]
     end
+
+    private
+
+    def first(_cpu) = @list&.map(&:first)&.min
   end
 
   def test_the_rule_is_that_of_a_list

@@ -127,6 +127,14 @@ module CowBench
       number.positive? ? number : raise(Bad, "#{option} wants a number above 0")
     end
 
+    # The number that +text+ is, if it is a whole one and in +range+.
+    def whole(option, text, range)
+      value = Integer(text, 10, exception: false)
+      return value if value && range.cover?(value)
+
+      raise Bad, "#{option} wants a whole number from #{range.first} to #{range.last}, not #{text}"
+    end
+
     # +names+, if all are +known+.
     def known(option, names, known)
       raise Bad, "#{option} names nothing" if names.empty?

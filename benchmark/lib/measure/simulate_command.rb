@@ -90,25 +90,18 @@ module CowBench
         @quick = true
       end
       options.on("--workers N,...", Array, "how many (default #{WORKERS.join(",")})") do |numbers|
-        @workers = numbers.map { |text| number("--workers", text, 1..1_000) }.uniq.sort
+        @workers = numbers.map { |text| whole("--workers", text, 1..1_000) }.uniq.sort
       end
       { memory: [1..(1 << 30), "MB of the machine"], cpus: [1..4096, "of the machine"],
         seconds: [10..1_000_000, "that are simulated"],
         seed: [0..4_000_000_000, "of what is left to chance"] }.each do |name, (range, text)|
         options.on("--#{name} N", "#{text} (default #{@options[name]})") do |value|
-          @options[name] = number("--#{name}", value, range)
+          @options[name] = whole("--#{name}", value, range)
         end
       end
       options.on("--output DIR", "where the results go (default build/benchmark/simulation)") do |path|
         @output = path
       end
-    end
-
-    def number(option, text, range)
-      value = Integer(text, 10, exception: false)
-      return value if value && range.cover?(value)
-
-      raise Bad, "#{option} wants whole numbers from #{range.first} to #{range.last}, not #{text}"
     end
 
     def simulate(simulation)

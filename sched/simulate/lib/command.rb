@@ -42,7 +42,7 @@ module Scheduling
       super
       @options = { cpus: CPUS, threads: [0], policies: Policies::ALL.keys, bonus: [5.0], slice: 5.0,
                    seconds: 1.0, seed: 1, processes: 8, spinners: 0, weights: [100], switch_cost: 0,
-                   space_cost: 0, workload: "chatroom", same_processes: false }
+                   space_cost: 0, workload: "chatroom", same_processes: false, clock: "head" }
     end
 
     private
@@ -115,6 +115,11 @@ module Scheduling
                  "the same when it has used up its slice (default: that, and what the rule allows)") do |text|
         @options[:carry] = real("--carry", text, 0..1_000_000)
       end
+      options.on("--clock NAME", "how far the clock goes when a thread begins: to the head of its queue",
+                 "(head), with homes to that of the CPU's own (own), or to the thread itself (start)",
+                 "(default head)") do |name|
+        @options[:clock] = known("--clock", [name], Policies::CLOCKS).first
+      end
       { switch_cost: "a switch of threads takes (default 0)",
         space_cost: "one between address spaces takes beside that (default 0)" }.each do |key, text|
         options.on("--#{key.to_s.tr("_", "-")} NS", text) do |value|
@@ -150,13 +155,6 @@ module Scheduling
         @options[key] = numbers.map { |number| whole("--#{key}", number, range) }.uniq
         raise Bad, "--#{key} names nothing" if numbers.empty?
       end
-    end
-
-    def whole(option, text, range)
-      value = Integer(text, 10, exception: false)
-      return value if value && range.cover?(value)
-
-      raise Bad, "#{option} wants a whole number from #{range.first} to #{range.last}, not #{text}"
     end
 
     def real(option, text, range)
@@ -240,7 +238,7 @@ module Scheduling
       played = base.multiplied(threads, spread: spread(base, seconds), random: random,
                                         same: @options[:same_processes])
       played = played.with_spinners(@options[:spinners], @options[:weights])
-      simulation = Simulation.new(played, policy, cpus: cpus, bonus: ns(bonus || 0), **times)
+      simulation = Simulation.new(played, policy, cpus: cpus, bonus: ns(bonus || 0), **rules)
       figures = simulation.run(seconds, from: seconds * BEFORE)
       { workload: base.name, policy: policy, bonus_ms: bonus, cpus: cpus, threads: played.entries.size,
         processes: played.processes, asked_threads: threads, simulated: true, seconds: seconds,
@@ -257,11 +255,12 @@ module Scheduling
       [base.length, seconds * 1_000 * MS * BEFORE].compact.min.to_i
     end
 
-    def times
+    # But for the policy and its bonus.
+    def rules
       credit, carry = @options.values_at(:credit, :carry)
       slice = ns(@options[:slice])
       { slice: slice, credit: credit ? ns(credit) : slice, carry: carry && ns(carry),
-        costs: @options.values_at(:switch_cost, :space_cost) }
+        clock: @options[:clock], costs: @options.values_at(:switch_cost, :space_cost) }
     end
 
     def ns(milliseconds)
@@ -276,7 +275,7 @@ module Scheduling
       recorded = base.recorded
       per = Report.per_message(recorded, base.messages, recorded[:seconds])
       [*rows, { workload: base.name, policy: @options[:recorded_by] || "recorded", bonus_ms: nil,
-                simulated: false, **per, **recorded }]
+                simulated: false, in_trace: true, **per, **recorded }]
     end
   end
 end

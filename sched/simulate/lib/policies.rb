@@ -7,13 +7,19 @@ module Scheduling
   # The rules that say which thread a CPU runs next.
   #
   # A thread has a virtual time: what it has run, in ns, by 100 / weight. Queues are in its order, and of
-  # equal threads the one that came first is first. A clock is the greatest virtual time that a thread had
-  # when a CPU began to run it. Who has slept is given the clock's time less the credit at the least, so that
-  # sleep does not earn more than that; who has used up its slice, the clock's time less the carry.
+  # equal threads the one that came first is first. The clock goes on when a CPU begins to run a thread: to
+  # that thread's virtual time, but not beyond the first queued one's, because a thread that a rule lets go
+  # before its turn says nothing of the time that others have reached. Who has slept is given the clock's time
+  # less the credit at the least, so that sleep does not earn more than that, also where an idle CPU runs it
+  # at once; who has used up its slice, the clock's time less the carry.
   #
   # A key is a virtual time and, in its lower bits, a number that rises with each key.
   module Policies
     BITS = 26
+
+    # How far the clock may go. head: to the first thread of its queue. own: with homes, to the first of what
+    # the CPU has itself; else as head. start: to the thread that begins, whatever is queued.
+    CLOCKS = %w[head own start].freeze
 
     # One queue for all CPUs.
     class Shared
@@ -23,13 +29,15 @@ module Scheduling
       attr_reader :queued
 
       # All in ns of virtual time but the slice. +bonus+ is nil without the paper's rule. +carry+ is, if nil,
-      # so long that on one CPU none is given away: the margin, by which others may get ahead, and a slice.
-      def initialize(cpus, slice:, credit: slice, carry: nil, bonus: nil)
+      # so long that nobody gives away what the rule makes it wait for: the margin, by which others may get
+      # ahead, and a slice; and no less than the credit.
+      def initialize(cpus, slice:, credit: slice, carry: nil, bonus: nil, clock: "head")
         @cpus = cpus
         @slice = slice
         @bonus = bonus
         @credit = credit
-        @carry = carry || margin + slice
+        @carry = carry || [credit, margin + slice].max
+        @by = clock
         @clock = 0
         @number = 0
         @queued = 0
@@ -44,10 +52,15 @@ module Scheduling
         @bonus || 0
       end
 
-      # How far a queued thread may be behind the clock: as far as when it was queued, or, as others are
-      # taken before it, the margin.
+      # How far a queued thread may be behind the clock: as far as when it was queued, or, if the clock goes
+      # past it with those that are taken before it, the margin.
       def lag
-        [@credit, @carry, margin].max
+        [@credit, @carry, *(margin unless @by == "head")].max
+      end
+
+      # How far a thread may be before the clock when it is run.
+      def lead
+        @by == "start" ? 0 : margin
       end
 
       # Whether the bound of Bound holds for a thread's wait.
@@ -93,17 +106,34 @@ module Scheduling
         @all.pop if key == head
         @spaces[task.space].pop if @bonus
         @queued -= 1
-        check(head, key, @clock)
+        check(head, key)
         task
       end
 
       # A CPU begins to run it.
       def begin(task, cpu)
-        @clock = task.vtime if task.vtime > @clock
+        @clock = moved(@clock, task.vtime, first(cpu))
         @idle &= ~(1 << cpu.number)
       end
 
       private
+
+      # The virtual time that a clock may not go past when +cpu+ begins a thread; nil if none is queued.
+      def first(_cpu)
+        time_of(head_of(@all))
+      end
+
+      def time_of(key)
+        key && key >> BITS
+      end
+
+      # The clock after a thread with that virtual time has begun.
+      def moved(clock, vtime, first)
+        raise Broken, "a thread was behind the clock by more than #{lag} ns" if vtime < clock - lag
+
+        vtime = first if first && first < vtime && @by != "start"
+        [clock, vtime].max
+      end
 
       def key_for(vtime)
         @number += 1
@@ -135,10 +165,10 @@ module Scheduling
         own && (own >> BITS) <= (head >> BITS) + @bonus ? own : head
       end
 
-      def check(head, key, clock)
-        vtime = key >> BITS
-        raise Broken, "a thread was run before its turn" if key < head || vtime > (head >> BITS) + margin
-        raise Broken, "a thread fell behind the clock by more than #{lag} ns" if vtime < clock - lag
+      def check(head, key)
+        return unless key < head || (key >> BITS) > (head >> BITS) + margin
+
+        raise Broken, "a thread was run before its turn"
       end
     end
 
@@ -186,8 +216,17 @@ module Scheduling
 
       private
 
+      def first(cpu)
+        @by == "own" ? time_of(own(cpu)) : super
+      end
+
+      # The first of the threads that +cpu+ serves.
+      def own(cpu)
+        [first_own(cpu.number), @spaces[KERNEL].top].compact.min
+      end
+
       def choose(cpu, head)
-        own = [first_own(cpu.number), @spaces[KERNEL].top].compact.min
+        own = own(cpu)
         if own.nil? || (own >> BITS) > (head >> BITS) + @bonus + @slice
           settle(@at[head].space, cpu)
           return head
@@ -274,7 +313,7 @@ module Scheduling
       def begin(task, cpu)
         @homes[group(task)] = cpu.number unless @by_space
         queue = task.queue
-        @clocks[queue] = task.vtime if task.vtime > @clocks[queue]
+        @clocks[queue] = moved(@clocks[queue], task.vtime, time_of(head_of(@heaps[queue])))
         @idle &= ~(1 << cpu.number)
       end
 
@@ -312,7 +351,7 @@ module Scheduling
       end
 
       def from(queue, key, head)
-        check(head, key, @clocks[queue])
+        check(head, key)
         task = @at.delete(key)
         @heaps[queue].pop if key == head
         heap = @groups[queue][group(task)]

@@ -96,7 +96,8 @@ module Scheduling
     end
 
     def limits
-      %i[credit carry].map { |key| ", #{key} #{@options[key]} ms" if @options[key] }.join
+      times = %i[credit carry].map { |key| ", #{key} #{@options[key]} ms" if @options[key] }
+      [*times, ", clock #{@options[:clock]}"].join
     end
 
     def compared
@@ -105,7 +106,8 @@ module Scheduling
         found = [("#{format("%.1f", per * 1_000)} switches of address space a 1,000 messages" if per),
                  ("longest wait #{format("%.1f", row[:longest_wait_ms])} ms" if row[:longest_wait_ms])]
         bonus = " #{format("%g", row[:bonus_ms])} ms" if row[:bonus_ms]
-        "#{row[:policy]}#{bonus} on #{row[:cpus]} CPU#{"s" if row[:cpus] > 1} #{found.compact.join(", ")}"
+        where = "#{" #{IN_TRACE}" if row[:in_trace]} on #{row[:cpus]} CPU#{"s" if row[:cpus] > 1}"
+        "#{row[:policy]}#{bonus}#{where} #{found.compact.join(", ")}"
       end.join("; ")
     end
 
@@ -190,18 +192,21 @@ module Scheduling
       Picture.new(name: "#{metric.key.to_s.tr("_", "-")}-#{asked.zero? ? "recorded" : asked}",
                   title: "Simulated, #{about(asked)}: #{metric.title} (#{metric.better})", x_title: "CPUs",
                   y_title: metric.unit, lines: lines + points(metric), log_x: true,
-                  builds: ORDER, cases: [*columns.map { |name| name.split(" ", 2)[1] }.uniq, MEASURED])
+                  builds: ORDER,
+                  cases: [*columns.map { |name| name.split(" ", 2)[1] }.uniq, MEASURED, IN_TRACE])
     end
 
     def points(metric)
       @measured.filter_map do |row|
         number = row[metric.key] or next
         bonus = "#{format("%g", row[:bonus_ms])} ms, " if row[:bonus_ms]
-        Line.new(row[:policy], "#{bonus}#{MEASURED}", [[row[:cpus], number * metric.factor]])
+        source = row[:in_trace] ? IN_TRACE : MEASURED
+        Line.new(row[:policy], "#{bonus}#{source}", [[row[:cpus], number * metric.factor]])
       end
     end
 
     MEASURED = "measured"
+    IN_TRACE = "in the trace"
     Line = CowBench::Chart::Line
 
     # Measured rows are points, as each is of one machine.
@@ -215,7 +220,7 @@ module Scheduling
 
       def plots
         super.zip(lines).map do |plot, line|
-          next plot unless line.case&.end_with?(MEASURED)
+          next plot unless line.case&.end_with?(MEASURED, IN_TRACE)
 
           plot.sub("with lines linewidth 2.5", "with points pointtype 7 pointsize 0.9")
               .sub(/ dashtype .*/, "")

@@ -68,11 +68,11 @@ module Scheduling
     attr_reader :tasks, :cpus, :now, :slice, :policy
 
     # +policy+ is a name of Policies::ALL, or what makes one like those.
-    # +credit+ and +carry+: see Policies.
+    # +credit+, +carry+ and +clock+: see Policies.
     # +costs+: ns of a switch of threads, and ns more for one of address spaces. They are the time of the
     # thread that comes.
     def initialize(workload, policy, cpus:, slice: 5 * MS, bonus: 5 * MS, credit: slice, carry: nil,
-                   costs: [0, 0])
+                   clock: "head", costs: [0, 0])
       @workload = workload
       @slice = slice
       @switch_cost, @space_cost = costs
@@ -80,7 +80,7 @@ module Scheduling
 
       @cpus = Array.new(cpus) { |number| CPU.new(number) }
       maker = policy.is_a?(String) ? Policies::ALL.fetch(policy) : policy
-      @policy = maker.call(@cpus, slice: slice, bonus: bonus, credit: credit, carry: carry)
+      @policy = maker.call(@cpus, slice: slice, bonus: bonus, credit: credit, carry: carry, clock: clock)
       @tasks = make_tasks(workload.entries)
       @events = Heap.new
       @now = 0
@@ -120,7 +120,7 @@ module Scheduling
       raise ArgumentError, "more than #{MOST} threads" if entries.size > MOST - @cpus.size
 
       limits = Bound.table(entries.map(&:weight), cpus: @cpus.size, slice: @slice, lag: @policy.lag,
-                                                  margin: @policy.margin)
+                                                  margin: @policy.margin, lead: @policy.lead)
       entries.each_with_index.map do |entry, i|
         Task.new(i, entry, @policy.bounded? ? limits[entry.weight] : Float::INFINITY)
       end
