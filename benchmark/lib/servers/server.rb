@@ -22,9 +22,9 @@ module CowBench
     attr_reader :port
 
     # +settings+ holds also :oob_gc where workers shall collect between requests, :rehearsed where the
-    # application shall be rehearsed before the first fork (lib/cowruby/rehearsal.rb; true: by the
-    # requests that will be sent; FORMS: by one of each form; AUTO: by what was noted), and in :census the file for the master's census, if it can write one (gc/census.c); in :workers
-    # how many there are, else WORKERS.
+    # application shall be rehearsed before the first fork (lib/cowruby/rehearsal.rb; true: by the requests
+    # that will be sent, FORMS: by one of each form, AUTO: by what was noted), and in :census the file for the
+    # master's census, if it can write one (gc/census.c); in :workers how many there are, else WORKERS.
     def initialize(app, build, directory, settings)
       super
       @port = Server.free_port
