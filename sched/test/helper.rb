@@ -36,9 +36,9 @@ module InGuest
     stopped() { becomes disabled; }
   SHELL
 
-  # Boots a guest with Guest.new's options, and gives its result. The script must end with status 0, the kernel
-  # must not complain but of what matches +expected+, and each scheduler that the script has finished must have
-  # been at work until then.
+  # Boots a guest with Guest.new's options, and gives its result. The script must end with status 0, the
+  # kernel must not complain but of what matches +expected+, and each scheduler that the script has finished
+  # must have been at work until then.
   def guest(script, name: self.name, expected: nil, **options)
     missing = %w[qemu-system-x86_64 busybox cpio].reject { |tool| system("command -v #{tool} >/dev/null") }
     skip "no #{missing.join(", ")} here (tool/bootstrap --with sched)" unless missing.empty?

@@ -80,8 +80,8 @@ class Guest
 
   def kernel
     @kernel ||= "#{BUILD}/root/usr/lib/modules/#{Guest.pinned_kernel}/vmlinuz".tap do |path|
-      File.exist?(path) || (system("#{HERE}/fetch", BUILD, "linux-binary", "linux-modules") && File.exist?(path)) or
-        raise Error, "there is no kernel to boot (see above)"
+      File.exist?(path) || system("#{HERE}/fetch", BUILD, "linux-binary", "linux-modules")
+      File.exist?(path) or raise Error, "there is no kernel to boot (see above)"
     end
   end
 
