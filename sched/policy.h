@@ -18,7 +18,7 @@
 #define SLOT_WORDS (SLOTS / 64)
 #define CPUS 256          /* CPUs at most; the loader refuses more. CPUs + 8 < SLOTS */
 #define GROUPS 1024       /* cgroups with a weight of their own; a further one counts as its parent */
-#define PROCESSES 8192    /* processes in the statistics; further ones count together, without a name */
+#define PROCESSES 8192    /* processes in the statistics; further ones count together, as "others" */
 #define DEPTH 16          /* levels of cgroups; deeper ones count with the weights of the lowest 16 */
 
 /* Slots that belong to no address space. */
