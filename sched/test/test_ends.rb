@@ -51,6 +51,8 @@ class TestEnds < Minitest::Test
       echo 0-299 >/cpus
       mount --bind /cpus /sys/devices/system/cpu/online
       try cpus aggregate --no-statistics
+      echo 0,2 >/cpus
+      try gap aggregate --no-statistics --verify
       umount /sys/devices/system/cpu/online
       try json aggregate --seconds 0.1 --json /nowhere/file
       try argument aggregate --bonus x
@@ -66,6 +68,8 @@ class TestEnds < Minitest::Test
     assert_match(/the sched_ext of this kernel \(.*\) is too old: .*scx_bpf_dsq_peek, which .* 6.19/, words)
     assert_match(/has no sched_ext; take one .*CONFIG_SCHED_CLASS_EXT/, words)
     assert_match(/a CPU with the number 299, and 255 is the highest; build with another CPUS/, words)
+    assert_includes words, "of the CPUs 0 to 2 only 2 are on; threads that a cpuset keeps to these wait for one"
+    assert_includes words, "--verify compares decisions on one CPU only, and this machine has more"
     assert_includes words, "/nowhere/file cannot be written: No such file"
     assert_includes words, "--bonus takes a number from 0 to 10000, not 'x'"
     assert_includes words, "--watchdog takes a number from 0.1 to 30, not '31'"
@@ -74,7 +78,7 @@ class TestEnds < Minitest::Test
     assert_includes words, "--homes has no effect beside --no-rule"
     assert_includes words, "--bonus has no effect beside --observe"
     refute_match(/libbpf/, words)
-    assert_equal ([1] * 6) + ([2] * 6), result.stdout.scan(/status (\d)/).flatten.map(&:to_i)
+    assert_equal ([1] * 7) + ([2] * 6), result.stdout.scan(/status (\d)/).flatten.map(&:to_i)
   end
 
   # The observer's own types: BTF that a kernel could have, without the functions of 6.19.

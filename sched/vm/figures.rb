@@ -68,7 +68,13 @@ module CowSched
         **instructions(result),
         mean_wait_ms: waits.zero? ? 0 : rows.sum { |row| row["wait_total_ms"] } / waits,
         longest_wait_ms: rows.map { |row| row["longest_wait_ms"] }.max,
-        decisions: counted["decisions"] }
+        decisions: counted["decisions"], beside_ms: beside(counted["processes"] - rows) }
+    end
+
+    # CPU time of what else ran: who of them had most, by name.
+    def beside(rows)
+      times = rows.group_by { |row| row["name"] }.transform_values { |some| some.sum { |row| row["ran_ms"] } }
+      times.max_by(5) { |_, time| time }.to_h
     end
 
     # The clock counts the instructions of all CPUs. It goes on as well where all CPUs are idle: by that, the

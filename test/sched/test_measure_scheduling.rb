@@ -28,7 +28,7 @@ class TestMeasureScheduling < Minitest::Test
 
   def process(name, switches, longest)
     { name: name, pid: 1, switches: switches, address_space_switches: switches / 2, waits: 4,
-      wait_total_ms: 8.0, longest_wait_ms: longest }
+      wait_total_ms: 8.0, longest_wait_ms: longest, ran_ms: 20.5 }
   end
 
   def report(kind: 0, dispatches: 7)
@@ -53,6 +53,7 @@ class TestMeasureScheduling < Minitest::Test
     assert_in_delta 5_000, one[:instructions]
     assert_in_delta 2, one[:mean_wait_ms]
     assert_in_delta 9.5, one[:longest_wait_ms]
+    assert_equal({ "sh" => 20.5 }, one[:beside_ms])
     assert_equal 50, one[:idle_ms_at_most], "of CPU 0: three hundredths idle, two waiting"
   end
 
