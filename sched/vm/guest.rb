@@ -15,8 +15,8 @@ class Guest
   HERE = File.expand_path("..", __dir__)
   BUILD = File.expand_path("../build/sched", HERE)
   PROGRAMS = %w[aggregate chatroom spin].map { |name| "#{BUILD}/bin/#{name}" }
-  # Without a hypervisor's clock the kernel would distrust the emulated one and read a slower one. Its tests of
-  # ciphers would compute for seconds beside what is measured.
+  # Without a hypervisor's clock the kernel would distrust the emulated one and read a slower one. Its tests
+  # of ciphers would compute for seconds beside what is measured.
   KERNEL_LINE = "console=ttyS0 quiet panic=-1 tsc=reliable clocksource=tsc nokaslr mitigations=off " \
                 "cgroup_no_v1=all random.trust_cpu=on cryptomgr.notests=1 rdinit=/init"
 
@@ -140,11 +140,17 @@ class Guest
     command = ["timeout", "-s", "KILL", (@seconds + 10).to_s, *command]
     pid = Process.spawn(*command, %i[out err] => "#{directory}/qemu.log", in: "/dev/null", pgroup: true,
                         close_others: true)
-    return if wait(pid)
+    ended = wait(pid)
+    words = "the guest did not end within #{@seconds} s; its console: "
+    ended or raise Error, words + tail("#{directory}/console")
+  ensure
+    kill(pid) if pid && !ended
+  end
 
+  # Also where this process is interrupted.
+  def kill(pid)
     Process.kill(:KILL, -pid)
     Process.wait(pid)
-    raise Error, "the guest did not end within #{@seconds} s; its console: #{tail("#{directory}/console")}"
   end
 
   def wait(pid)
