@@ -292,9 +292,6 @@ count_processors(void)
     if (processors.highest >= CPUS)
         die("this machine has a CPU with the number %d, and %d is the highest; build with another CPUS in "
             "policy.h", processors.highest, CPUS - 1);
-    if (processors.online <= processors.highest)
-        warn("of the CPUs 0 to %d only %d are on; threads that a cpuset keeps to these wait for one CPU each",
-             processors.highest, processors.online);
     if (options.homes && processors.online == 1) warn("--homes has no effect on one CPU");
     if (options.verify && processors.highest > 0)
         die("--verify compares decisions on one CPU only, and this machine has more");
@@ -319,12 +316,13 @@ look_at_limit(const char *path, const struct stat *status, int type, struct FTW 
     return 0;
 }
 
-/* Says what will not be as the user may expect. */
+/* Says what will not be as the user may expect. What the scheduler has an operation for, it honours. */
 static void
-warn_of_limits(void)
+warn_of_limits(struct bpf_object *scheduler)
 {
-    static const char *const effects[] = {
-        "its processes may use more CPU time than it says", "its processes have the share of their cpu.weight"
+    static const struct { const char *operation, *effect; } known[] = {
+        { "aggregate_cgroup_set_bandwidth", "its processes may use more CPU time than it says" },
+        { "aggregate_cgroup_set_idle", "its processes have the share of their cpu.weight" },
     };
     double apart = 3 * options.bonus + options.credit + 2 * (options.slice + TICK_MS);
 
@@ -334,8 +332,8 @@ warn_of_limits(void)
              apart, options.watchdog);
     nftw("/sys/fs/cgroup", look_at_limit, 16, FTW_PHYS | FTW_MOUNT);
     for (int i = 0; i < 2; i++) {
-        if (!limits[i].count) continue;
-        warn("%s has no effect while this scheduler is attached: %s%s", limits[i].first, effects[i],
+        if (!limits[i].count || bpf_object__find_program_by_name(scheduler, known[i].operation)) continue;
+        warn("%s has no effect while this scheduler is attached: %s%s", limits[i].first, known[i].effect,
              limits[i].count > 1 ? " (and so in other cgroups)" : "");
     }
 }
@@ -396,13 +394,10 @@ load_scheduler(void)
     size_t size;
     int error;
 
-    /* The kernel refuses to attach where a CPU has come or gone since this number was read. */
-    first_line("/sys/kernel/sched_ext/hotplug_seq", line, sizeof line);
-    count_processors();
     *settings = (struct settings){
         .bonus = options.bonus * 1e6, .slice = options.slice * 1e6, .credit = options.credit * 1e6,
-        .cpus = processors.highest + 1, .rule = options.rule,
-        .homes = options.homes && processors.highest > 0, .verify = options.verify,
+        .cpus = sysconf(_SC_NPROCESSORS_CONF), .rule = options.rule,
+        .homes = options.homes && sysconf(_SC_NPROCESSORS_CONF) > 1, .verify = options.verify,
         .stall = options.stall,
     };
     if (!map) die("the BPF object has no scheduler; build it anew");
@@ -411,6 +406,11 @@ load_scheduler(void)
     int id = btf__find_by_name_kind(btf, "sched_ext_ops", BTF_KIND_STRUCT);
     const struct btf_type *type = btf__type_by_id(btf, id);
     char *image = bpf_map__initial_value(map, &size);
+    /* The kernel does not attach it where a CPU has come or gone since this number was read. */
+    first_line("/sys/kernel/sched_ext/hotplug_seq", line, sizeof line);
+    count_processors();
+    settings->cpus = processors.highest + 1;
+    settings->homes = options.homes && processors.highest > 0;
     for (int i = 0; type && image && i < (int)BTF_INFO_VLEN(type->info); i++) {
         const struct btf_member *member = (const struct btf_member *)(type + 1) + i;
         const char *name = btf__name_by_offset(btf, member->name_off);
@@ -824,9 +824,11 @@ main(int argc, char **argv)
     check_kernel();
     if (options.json && (json = open(options.json, O_WRONLY | O_CREAT | O_CLOEXEC, 0666)) < 0)
         die("%s cannot be written: %s", options.json, strerror(errno));
-    if (options.schedule) warn_of_limits();
     /* What runs until the scheduler is loaded is not its doing, and not counted. */
-    if (options.schedule) scheduler = load_scheduler();
+    if (options.schedule) {
+        scheduler = load_scheduler();
+        warn_of_limits(scheduler);
+    }
     if (options.statistics) observer = attach_observer();
     if (options.cycles) {
         cycle(scheduler);
