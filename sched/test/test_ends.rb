@@ -153,7 +153,7 @@ class TestEnds < Minitest::Test
     assert_match(/\Aaggregate: error: this kernel \(.*\) has no sched_ext; .*\n\z/, output)
   end
 
-  # Twice so many. The torture is CYCLES=1000.
+  # Twice so many. The torture is CYCLES=500.
   def test_attached_and_killed_again_and_again
     cycles = Integer(ENV["CYCLES"] || 40)
     result = guest(<<~SHELL, cpus: 2, icount: false, seconds: 300 + (cycles * 4))
