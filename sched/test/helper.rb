@@ -13,6 +13,7 @@ module InGuest
   FUNCTIONS = <<~'SHELL'
     start() {
       name=$1; shift
+      : >/out/$name.txt
       aggregate --json /out/$name.json "$@" >/out/$name.txt 2>&1 &
       loader=$!
       while ! grep -q -E '^(attached|observing)' /out/$name.txt; do

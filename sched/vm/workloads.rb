@@ -8,9 +8,11 @@ module CowSched
   POLICIES = { "default" => nil, "scx" => "--no-rule", "rule" => "", "rule-0" => "--bonus 0",
                "rule-1" => "--bonus 1", "rule-20" => "--bonus 20", "homes" => "--homes" }.freeze
 
-  # start ARGUMENTS: the loader, attached.
+  # start ARGUMENTS: the loader, attached. What an earlier one said goes first: the shell may look before the
+  # new one has begun.
   WAIT = <<~'SHELL'
     start() {
+      : >/tmp/loader
       aggregate "$@" >/tmp/loader 2>&1 &
       loader=$!
       while ! grep -q -E '^(attached|observing)' /tmp/loader; do
