@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Loads the scheduler of aggregate.bpf.c into the kernel and the observer of observe.bpf.c beside it, prints
  * what they count, and hands back to the kernel's own scheduler when it ends, however it ends: the kernel
- * unloads a scheduler when the process that holds it is gone.
+ * unloads a scheduler when the process that holds it is gone. When a CPU comes or goes, the kernel unloads it
+ * too, and asks to have it again: then it is loaded anew.
  *
  * The two BPF objects stand inside this program (BPF_OBJECTS names their directory at build time).
  * Status: 0 ended as asked; 1 the kernel ended the scheduler, or something failed, with one line that says
@@ -9,6 +10,8 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
 #include <getopt.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -19,6 +22,7 @@
 #include <stddef.h>
 #include <time.h>
 #include <unistd.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
@@ -27,7 +31,11 @@
 #include <bpf/libbpf.h>
 #include "policy.h"
 
-#define SHOWN 20 /* processes that are printed; all are in the JSON */
+#define SHOWN 20    /* processes that are printed; all are in the JSON */
+#define NAMES 256   /* names of processes that have ended and whose rows were removed */
+#define FULL (PROCESSES / 2) /* rows, at which those of processes that have ended are removed */
+#define TICK_MS 10  /* the longest time between two ticks of a kernel */
+#define RESTART (1LL << 48) /* in ending.code: the kernel asks to have the scheduler again */
 
 #define EMBED(name, file)                                              \
     __asm__(".pushsection .rodata\n.balign 8\n.global " #name "\n"      \
@@ -43,10 +51,12 @@ static struct {
     bool rule, homes, verify, stall, schedule, statistics, verbose;
     const char *json;
     int cycles;
+    const char *given[32]; /* names of the options that were given */
 } options = { .bonus = 5, .slice = 5, .credit = 5, .watchdog = 10, .rule = true, .schedule = true,
               .statistics = true };
 
 static volatile sig_atomic_t stop;
+static int json = -1; /* the file that --json names */
 static char heard[4096]; /* libbpf's last warnings */
 
 static void __attribute__((noreturn, format(printf, 1, 2)))
@@ -59,6 +69,17 @@ die(const char *format, ...)
     fputc('\n', stderr);
     va_end(arguments);
     exit(1);
+}
+
+static void __attribute__((format(printf, 1, 2)))
+warn(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fputs("aggregate: warning: ", stderr);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+    va_end(arguments);
 }
 
 static const char usage[] =
@@ -93,6 +114,50 @@ number(const char *name, const char *text, double least, double most)
     return value;
 }
 
+static int
+whole_number(const char *name, const char *text, int least, int most)
+{
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (end == text || *end || errno || value < least || value > most) {
+        fprintf(stderr, "aggregate: error: --%s takes a whole number from %d to %d, not '%s'\n", name, least,
+                most, text);
+        exit(2);
+    }
+    return value;
+}
+
+/* given(name): was this option given? */
+static bool
+given(const char *name)
+{
+    for (int i = 0; options.given[i]; i++)
+        if (!strcmp(options.given[i], name)) return true;
+    return false;
+}
+
+/* An option that has no effect beside another one is a mistake. */
+static void
+refuse_idle_options(void)
+{
+    static const struct { const char *beside, *idle[12]; } pairs[] = {
+        { "observe", { "bonus", "slice", "credit", "no-rule", "homes", "watchdog", "verify", "stall",
+                       "cycles", "no-statistics" } },
+        { "no-rule", { "bonus", "homes", "verify" } },
+        { "cycles", { "interval", "seconds", "json", "stall", "verify" } },
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        if (!given(pairs[i].beside)) continue;
+        for (const char *const *idle = pairs[i].idle; *idle; idle++) {
+            if (!given(*idle)) continue;
+            fprintf(stderr, "aggregate: error: --%s has no effect beside --%s; leave one of them out\n",
+                    *idle, pairs[i].beside);
+            exit(2);
+        }
+    }
+}
+
 static void
 read_arguments(int argc, char **argv)
 {
@@ -107,10 +172,12 @@ read_arguments(int argc, char **argv)
         { "verbose", 0, 0, VERBOSE },
         { "help", 0, 0, HELP }, { 0, 0, 0, 0 }
     };
-    int option, index;
+    int option, index, count = 0;
 
     while ((option = getopt_long(argc, argv, "", known, &index)) != -1) {
         const char *name = option == '?' ? NULL : known[index].name;
+        if (name && !given(name) && count < (int)(sizeof options.given / sizeof *options.given) - 1)
+            options.given[count++] = name;
         switch (option) {
           case BONUS: options.bonus = number(name, optarg, 0, 10000); break;
           case SLICE: options.slice = number(name, optarg, 0.1, 1000); break;
@@ -125,7 +192,7 @@ read_arguments(int argc, char **argv)
           case JSON: options.json = optarg; break;
           case VERIFY: options.verify = true; break;
           case STALL: options.stall = true; break;
-          case CYCLES: options.cycles = number(name, optarg, 1, 1e6); break;
+          case CYCLES: options.cycles = whole_number(name, optarg, 1, 1000000); break;
           case VERBOSE: options.verbose = true; break;
           case HELP: fputs(usage, stdout); exit(0);
           default: fputs("aggregate --help lists the options\n", stderr); exit(2);
@@ -135,10 +202,7 @@ read_arguments(int argc, char **argv)
         fprintf(stderr, "aggregate: error: unknown argument '%s'; see aggregate --help\n", argv[optind]);
         exit(2);
     }
-    if (options.homes && !options.rule) {
-        fputs("aggregate: error: --homes is a part of the rule; leave --no-rule out\n", stderr);
-        exit(2);
-    }
+    refuse_idle_options();
 }
 
 /* first_line(path, line, size): false, if there is no such file that can be read. */
@@ -152,6 +216,34 @@ first_line(const char *path, char *line, int size)
     if (!read) *line = 0;
     line[strcspn(line, "\n")] = 0;
     return true;
+}
+
+static int
+listen(enum libbpf_print_level level, const char *format, va_list arguments)
+{
+    char line[1024];
+    size_t used = strlen(heard);
+
+    if (options.verbose) return vfprintf(stderr, format, arguments);
+    int length = vsnprintf(line, sizeof line, format, arguments);
+    if (level != LIBBPF_WARN || length <= 0) return 0;
+    if (used + length >= sizeof heard) used = 0;
+    snprintf(heard + used, sizeof heard - used, "%s", line);
+    return 0;
+}
+
+/* check_functions(release): has the kernel the newest of the functions that the scheduler calls? */
+static void
+check_functions(const char *release)
+{
+    static const char newest[] = "scx_bpf_dsq_peek";
+    struct btf *kernel = btf__load_vmlinux_btf();
+
+    if (!kernel) die("/sys/kernel/btf/vmlinux cannot be read: %s", strerror(errno));
+    if (btf__find_by_name_kind(kernel, newest, BTF_KIND_FUNC) < 0)
+        die("the sched_ext of this kernel (%s) is too old: it has no %s, which came with 6.19; take a newer "
+            "one (tried: 7.2)", release, newest);
+    btf__free(kernel);
 }
 
 /* Says what this machine lacks, before libbpf does in its own words. */
@@ -175,23 +267,75 @@ check_kernel(void)
         die("another scheduler (%s) is attached, and the kernel takes one at a time; end that one first",
             *name ? name : line);
     }
-    if (sysconf(_SC_NPROCESSORS_CONF) > CPUS)
-        die("this machine has %ld CPUs, and %d is the most; build with another CPUS in policy.h",
-            sysconf(_SC_NPROCESSORS_CONF), CPUS);
+    if (options.schedule) check_functions(kernel.release);
 }
 
-static int
-listen(enum libbpf_print_level level, const char *format, va_list arguments)
-{
-    char line[1024];
-    size_t used = strlen(heard);
+/* What is at work now. Numbers of CPUs may have gaps: CPUs that are off. */
+static struct { int online, highest; } processors;
 
-    if (options.verbose) return vfprintf(stderr, format, arguments);
-    int length = vsnprintf(line, sizeof line, format, arguments);
-    if (level != LIBBPF_WARN || length <= 0) return 0;
-    if (used + length >= sizeof heard) used = 0;
-    snprintf(heard + used, sizeof heard - used, "%s", line);
+static void
+count_processors(void)
+{
+    char line[4096], *at = line;
+
+    processors.online = processors.highest = 0;
+    if (!first_line("/sys/devices/system/cpu/online", line, sizeof line))
+        die("/sys/devices/system/cpu/online cannot be read: %s", strerror(errno));
+    while (*at) {
+        int first = strtol(at, &at, 10), last = *at == '-' ? strtol(at + 1, &at, 10) : first;
+        processors.online += last - first + 1;
+        processors.highest = last;
+        if (*at != ',') break;
+        at++;
+    }
+    if (*at || processors.online < 1) die("/sys/devices/system/cpu/online has no list of CPUs: %s", line);
+    if (processors.highest >= CPUS)
+        die("this machine has a CPU with the number %d, and %d is the highest; build with another CPUS in "
+            "policy.h", processors.highest, CPUS - 1);
+    if (options.homes && processors.online == 1) warn("--homes has no effect on one CPU");
+    if (options.verify && processors.highest > 0)
+        die("--verify compares decisions on one CPU only, and this machine has more");
+}
+
+/* In how many cgroups a limit is set that this scheduler does not know, and the first of them. */
+static struct { int count; char first[256]; } limits[2];
+
+static int
+look_at_limit(const char *path, const struct stat *status, int type, struct FTW *walk)
+{
+    static const struct { const char *file, *none; } known[] = { { "cpu.max", "max " }, { "cpu.idle", "0" } };
+    char line[64];
+
+    (void)status;
+    if (type != FTW_F) return 0;
+    for (int i = 0; i < 2; i++) {
+        if (strcmp(path + walk->base, known[i].file) || !first_line(path, line, sizeof line)) continue;
+        if (!*line || !strncmp(line, known[i].none, strlen(known[i].none))) continue;
+        if (!limits[i].count++) snprintf(limits[i].first, sizeof limits[i].first, "%s", path);
+    }
     return 0;
+}
+
+/* Says what will not be as the user may expect. What the scheduler has an operation for, it honours. */
+static void
+warn_of_limits(struct bpf_object *scheduler)
+{
+    static const struct { const char *operation, *effect; } known[] = {
+        { "aggregate_cgroup_set_bandwidth", "its processes may use more CPU time than it says" },
+        { "aggregate_cgroup_set_idle", "its processes have the share of their cpu.weight" },
+    };
+    double apart = 3 * options.bonus + options.credit + 2 * (options.slice + TICK_MS);
+
+    if (options.rule && apart > options.watchdog * 500)
+        warn("with a bonus of %g ms a thread may wait %g ms for each other one, and the kernel ends the "
+             "scheduler where one waits %g s; take a smaller --bonus or a longer --watchdog", options.bonus,
+             apart, options.watchdog);
+    nftw("/sys/fs/cgroup", look_at_limit, 16, FTW_PHYS | FTW_MOUNT);
+    for (int i = 0; i < 2; i++) {
+        if (!limits[i].count || bpf_object__find_program_by_name(scheduler, known[i].operation)) continue;
+        warn("%s has no effect while this scheduler is attached: %s%s", limits[i].first, known[i].effect,
+             limits[i].count > 1 ? " (and so in other cgroups)" : "");
+    }
 }
 
 /* fail(what, error): error is a negative errno from libbpf. */
@@ -232,11 +376,12 @@ section(struct bpf_object *object, const char *name, size_t size)
     die("the BPF object has no %s of %zu bytes; build it anew", name, size);
 }
 
-static void
+static struct bpf_link *
 attach_map(struct bpf_object *object)
 {
-    if (!bpf_map__attach_struct_ops(bpf_object__find_map_by_name(object, "aggregate")))
-        fail("attaching the scheduler", -errno);
+    struct bpf_link *link = bpf_map__attach_struct_ops(bpf_object__find_map_by_name(object, "aggregate"));
+    if (!link) fail("attaching the scheduler", -errno);
+    return link;
 }
 
 static struct bpf_object *
@@ -245,6 +390,7 @@ load_scheduler(void)
     struct bpf_object *object = open_object(aggregate_object, aggregate_object_end, "aggregate");
     struct settings *settings = section(object, ".rodata.settings", sizeof *settings);
     struct bpf_map *map = bpf_object__find_map_by_name(object, "aggregate");
+    char line[64] = "0";
     size_t size;
     int error;
 
@@ -260,10 +406,17 @@ load_scheduler(void)
     int id = btf__find_by_name_kind(btf, "sched_ext_ops", BTF_KIND_STRUCT);
     const struct btf_type *type = btf__type_by_id(btf, id);
     char *image = bpf_map__initial_value(map, &size);
+    /* The kernel does not attach it where a CPU has come or gone since this number was read. */
+    first_line("/sys/kernel/sched_ext/hotplug_seq", line, sizeof line);
+    count_processors();
+    settings->cpus = processors.highest + 1;
+    settings->homes = options.homes && processors.highest > 0;
     for (int i = 0; type && image && i < (int)BTF_INFO_VLEN(type->info); i++) {
         const struct btf_member *member = (const struct btf_member *)(type + 1) + i;
-        if (strcmp(btf__name_by_offset(btf, member->name_off), "timeout_ms")) continue;
-        *(unsigned *)(image + member->offset / 8) = options.watchdog * 1000;
+        const char *name = btf__name_by_offset(btf, member->name_off);
+        if (!strcmp(name, "timeout_ms")) *(unsigned *)(image + member->offset / 8) = options.watchdog * 1000;
+        if (!strcmp(name, "hotplug_seq"))
+            *(unsigned long long *)(image + member->offset / 8) = strtoull(line, NULL, 10);
     }
     if ((error = bpf_object__load(object))) fail("loading the scheduler", error);
     return object;
@@ -283,6 +436,8 @@ has_ended(struct bpf_object *object, struct ending *ending)
     die("the BPF object has no .data.ending; build it anew");
 }
 
+static struct bpf_link *open_waits;
+
 static struct bpf_object *
 attach_observer(void)
 {
@@ -291,19 +446,25 @@ attach_observer(void)
     int error = bpf_object__load(object);
 
     if (error) fail("loading the observer", error);
-    bpf_object__for_each_program(program, object)
-        if (!bpf_program__attach(program)) fail("attaching the observer", -errno);
+    bpf_object__for_each_program(program, object) {
+        struct bpf_link *link = bpf_program__attach(program);
+        if (!link) fail("attaching the observer", -errno);
+        if (!strcmp(bpf_program__name(program), "open_waits")) open_waits = link;
+    }
     return object;
 }
 
 /* Counts */
 
 struct row {
-    unsigned pid;
+    struct process process; /* pid 0: processes that have ended, or that found no row */
+    unsigned processes;
     struct waits waits;
 };
 
-static struct row rows[PROCESSES];
+static struct row rows[PROCESSES + NAMES + 1];
+static struct row removed[NAMES]; /* what processes that have ended had, by their names */
+static struct process gone[PROCESSES];
 
 static int
 by_run(const void *a, const void *b)
@@ -312,29 +473,89 @@ by_run(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
+static void
+add_waits(struct waits *to, const struct waits *from)
+{
+    to->switches += from->switches;
+    to->space_switches += from->space_switches;
+    to->waits += from->waits;
+    to->wait_total += from->wait_total;
+    to->run += from->run;
+    if (from->wait_longest > to->wait_longest) to->wait_longest = from->wait_longest;
+}
+
+/* with_name(name): where to count a process that has ended; where names are too many, with the last one. */
+static struct row *
+with_name(const char *name)
+{
+    int i = 0;
+    while (i < NAMES - 1 && removed[i].processes && strcmp(removed[i].waits.name, name)) i++;
+    if (!removed[i].processes) memcpy(removed[i].waits.name, name, sizeof removed[i].waits.name);
+    else if (strcmp(removed[i].waits.name, name)) strcpy(removed[i].waits.name, "others");
+    return &removed[i];
+}
+
+/* Makes room: where there are many rows, takes out those of processes that have ended. */
+static void
+remove_ended(struct bpf_object *observer)
+{
+    static unsigned long long taken;
+    int map = bpf_object__find_map_fd_by_name(observer, "processes"), count = 0;
+    int counter = bpf_object__find_map_fd_by_name(observer, "made");
+    struct process key, last, *previous = NULL;
+    unsigned zero = 0;
+    unsigned long long made = 0;
+    struct waits waits;
+
+    if (bpf_map_lookup_elem(counter, &zero, &made) || made - taken < FULL) return;
+    while (count < PROCESSES && !bpf_map_get_next_key(map, previous, &key)) {
+        if (!bpf_map_lookup_elem(map, &key, &waits) && waits.ended) gone[count++] = key;
+        last = key;
+        previous = &last;
+    }
+    for (int i = 0; i < count; i++) {
+        if (bpf_map_lookup_elem(map, &gone[i], &waits) || bpf_map_delete_elem(map, &gone[i])) continue;
+        struct row *row = with_name(waits.name);
+        row->processes++;
+        add_waits(&row->waits, &waits);
+        taken++;
+    }
+}
+
 static int
 read_rows(struct bpf_object *observer, struct waits *total)
 {
     int map = bpf_object__find_map_fd_by_name(observer, "processes"), count = 0;
-    unsigned key, *previous = NULL;
+    int others = bpf_object__find_map_fd_by_name(observer, "others");
+    int iteration = bpf_iter_create(bpf_link__fd(open_waits));
+    struct process key, *previous = NULL;
+    char byte;
+    unsigned zero = 0;
 
+    if (iteration < 0) fail("looking at waits that have not ended", -errno);
+    while (read(iteration, &byte, 1) > 0); /* nothing is written; it goes through all threads */
+    close(iteration);
     memset(total, 0, sizeof *total);
     while (count < PROCESSES && !bpf_map_get_next_key(map, previous, &key)) {
         struct row *row = &rows[count];
-        row->pid = key;
-        previous = &row->pid;
-        if (bpf_map_lookup_elem(map, &key, &row->waits)) continue;
-        total->switches += row->waits.switches;
-        total->space_switches += row->waits.space_switches;
-        total->waits += row->waits.waits;
-        total->wait_total += row->waits.wait_total;
-        total->run += row->waits.run;
-        if (row->waits.wait_longest > total->wait_longest) total->wait_longest = row->waits.wait_longest;
+        row->process = key;
+        previous = &row->process;
+        row->processes = 1;
+        if (!bpf_map_lookup_elem(map, &key, &row->waits)) count++;
+    }
+    for (int i = 0; i < NAMES && removed[i].processes; i++) rows[count++] = removed[i];
+    rows[count] = (struct row){ .processes = 1 };
+    if (!bpf_map_lookup_elem(others, &zero, &rows[count].waits) && rows[count].waits.run) {
+        strcpy(rows[count].waits.name, "others");
         count++;
     }
+    for (int i = 0; i < count; i++) add_waits(total, &rows[i].waits);
     qsort(rows, count, sizeof *rows, by_run);
     return count;
 }
+
+static struct decisions before; /* what it decided before it was attached anew */
+static int attachments;
 
 static void
 read_decisions(struct bpf_object *scheduler, struct decisions *sum)
@@ -343,7 +564,7 @@ read_decisions(struct bpf_object *scheduler, struct decisions *sum)
     struct decisions *each = calloc(cpus, sizeof *each);
     unsigned key = 0;
 
-    memset(sum, 0, sizeof *sum);
+    *sum = before;
     if (each && !bpf_map_lookup_elem(map, &key, each)) {
         for (int cpu = 0; cpu < cpus; cpu++) {
             const unsigned long long *from = (const void *)&each[cpu];
@@ -382,7 +603,7 @@ print_counts(struct bpf_object *scheduler, struct bpf_object *observer)
         printf("%7s %-16s %10s %10s %12s %12s %12s\n", "process", "", "switches", "of space", "mean wait ms",
                "longest ms", "ran ms");
         for (int i = 0; i < count && i < SHOWN; i++)
-            print_waits(rows[i].waits.name, rows[i].pid, &rows[i].waits);
+            print_waits(rows[i].waits.name, rows[i].process.pid, &rows[i].waits);
         print_waits("all", 0, &total);
     }
     fflush(stdout);
@@ -436,19 +657,20 @@ write_decisions(FILE *file, const struct decisions *d)
 static void
 write_json(struct bpf_object *scheduler, struct bpf_object *observer, const struct ending *ending)
 {
-    FILE *file = fopen(options.json, "w");
+    FILE *file = ftruncate(json, 0) ? NULL : fdopen(json, "w");
     struct decisions d;
     struct waits total;
 
     if (!file) die("%s cannot be written: %s", options.json, strerror(errno));
     fprintf(file, "{\"policy\": \"%s\", \"bonus_ms\": %g, \"slice_ms\": %g, \"credit_ms\": %g, \"homes\": %s",
             !scheduler ? "default" : options.rule ? "rule" : "scx", options.bonus, options.slice,
-            options.credit, options.homes ? "true" : "false");
+            options.credit, options.homes && processors.highest > 0 ? "true" : "false");
     if (scheduler) {
         read_decisions(scheduler, &d);
         fputs(",\n \"decisions\": {", file);
         write_decisions(file, &d);
         fputs("}", file);
+        fprintf(file, ",\n \"attachments\": %d", attachments);
         fprintf(file, ",\n \"ending\": {\"kind\": %d, \"reason\": ", ending->kind);
         write_string(file, ending->reason);
         fputs(", \"message\": ", file);
@@ -461,7 +683,8 @@ write_json(struct bpf_object *scheduler, struct bpf_object *observer, const stru
         write_waits(file, &total);
         fputs("},\n \"processes\": [", file);
         for (int i = 0; i < count; i++) {
-            fprintf(file, "%s\n  {\"pid\": %u, \"name\": ", i ? "," : "", rows[i].pid);
+            fprintf(file, "%s\n  {\"pid\": %u, \"processes\": %u, \"name\": ", i ? "," : "",
+                    rows[i].process.pid, rows[i].processes);
             write_string(file, rows[i].waits.name);
             fputs(", ", file);
             write_waits(file, &rows[i].waits);
@@ -473,49 +696,84 @@ write_json(struct bpf_object *scheduler, struct bpf_object *observer, const stru
     if (ferror(file) | fclose(file)) die("%s cannot be written: %s", options.json, strerror(errno));
 }
 
+static void
+sleep_ms(double time)
+{
+    struct timespec pause = { time / 1e3, (time - (long)(time / 1e3) * 1e3) * 1e6 };
+    nanosleep(&pause, NULL);
+}
+
+static bool
+kernel_says(const char *wanted, char *line, int size)
+{
+    return first_line("/sys/kernel/sched_ext/state", line, size) && !strcmp(line, wanted);
+}
+
+/* Waits until the kernel has its own scheduler back. Gives the number of looks, or -1 after half a minute. */
+static int
+wait_for_kernel(char *line, int size)
+{
+    for (int looks = 0; looks < 3000; looks++) {
+        if (kernel_says("disabled", line, size)) return looks;
+        sleep_ms(10);
+    }
+    return -1;
+}
+
+/* The child of a cycle: it ends with its parent, however that ends. */
+static void __attribute__((noreturn))
+attach_until_killed(struct bpf_object *scheduler, pid_t parent, int ready)
+{
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGHUP, SIG_DFL);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
+    attach_map(scheduler);
+    if (write(ready, "", 1) != 1) _exit(1);
+    for (;;) pause();
+}
+
 /* Attaches in a child, kills that at a random moment, waits until the kernel has its own scheduler back, and
- * so on. The BPF programs are loaded once. Prints how often the child was attached when it was killed. */
+ * so on. The BPF programs are loaded once. Prints how often the kernel had it enabled just before the kill.
+ */
 static void
 cycle(struct bpf_object *scheduler)
 {
-    int attached = 0, waited = 0;
-    char line[64];
+    int attached = 0, waited = 0, done = 0;
+    pid_t parent = getpid();
+    char line[64], at_end[64];
 
     srand(1);
-    for (int i = 0; i < options.cycles; i++) {
+    for (; done < options.cycles && !stop; done++) {
         int ready[2];
         char byte;
         if (pipe(ready)) die("pipe: %s", strerror(errno));
         pid_t child = fork();
         if (child < 0) die("fork: %s", strerror(errno));
-        if (child == 0) {
-            attach_map(scheduler);
-            if (write(ready[1], "", 1) != 1) _exit(1);
-            for (;;) pause();
-        }
+        if (child == 0) attach_until_killed(scheduler, parent, ready[1]);
         close(ready[1]);
         /* Two of three are killed some time after they have attached, the third wherever they are. */
-        if (i % 3 && read(ready[0], &byte, 1) != 1) {
+        bool told = done % 3 && read(ready[0], &byte, 1) == 1;
+        if (done % 3 && !told && !stop) {
+            kill(child, SIGKILL);
             waitpid(child, NULL, 0);
-            die("cycle %d: the scheduler could not be attached (see above)", i);
+            die("cycle %d: the scheduler could not be attached (see above)", done);
         }
-        struct timespec pause = { 0, rand() % 40000000 };
-        nanosleep(&pause, NULL);
-        if (i % 3) attached++;
+        sleep_ms(rand() % 40);
+        bool enabled = kernel_says("enabled", line, sizeof line);
         kill(child, SIGKILL);
         waitpid(child, NULL, 0);
         close(ready[0]);
-        for (int tries = 0; ; tries++) {
-            bool known = first_line("/sys/kernel/sched_ext/state", line, sizeof line);
-            if (known && !strcmp(line, "disabled")) break;
-            if (tries > 3000) die("cycle %d: the kernel's scheduler is not back after 30 s (%s)", i, line);
-            struct timespec moment = { 0, 10000000 };
-            nanosleep(&moment, NULL);
-            waited++;
-        }
+        if (enabled) attached++;
+        int looks = wait_for_kernel(at_end, sizeof at_end);
+        if (looks < 0)
+            die("cycle %d: the kernel's scheduler is not back after 30 s (%s)", done, at_end);
+        waited += looks;
+        if (told && !enabled)
+            die("cycle %d: the kernel ended the scheduler by itself (%s), see its log", done, line);
     }
-    printf("cycles %d: killed while attached %d, waited for the kernel %d times\n", options.cycles, attached,
-           waited);
+    printf("cycles %d: killed while attached %d, waited for the kernel %d times\n", done, attached, waited);
 }
 
 static void
@@ -533,11 +791,29 @@ now(void)
     return time.tv_sec + time.tv_nsec / 1e9;
 }
 
+/* attach_anew(old): the scheduler, as the CPUs are now. What the old one decided is kept. */
+static struct bpf_object *
+attach_anew(struct bpf_object *old, struct bpf_link **link)
+{
+    char line[64];
+
+    read_decisions(old, &before);
+    bpf_link__destroy(*link);
+    if (wait_for_kernel(line, sizeof line) < 0)
+        die("a CPU came or went, and the kernel did not end the scheduler within 30 s (%s)", line);
+    bpf_object__close(old);
+    struct bpf_object *scheduler = load_scheduler();
+    *link = attach_map(scheduler);
+    attachments++;
+    return scheduler;
+}
+
 int
 main(int argc, char **argv)
 {
     struct sigaction action = { .sa_handler = on_signal };
     struct bpf_object *scheduler = NULL, *observer = NULL;
+    struct bpf_link *link = NULL;
     static struct ending ending;
 
     read_arguments(argc, argv);
@@ -546,30 +822,50 @@ main(int argc, char **argv)
     sigaction(SIGHUP, &action, NULL);
     libbpf_set_print(listen);
     check_kernel();
+    if (options.json && (json = open(options.json, O_WRONLY | O_CREAT | O_CLOEXEC, 0666)) < 0)
+        die("%s cannot be written: %s", options.json, strerror(errno));
+    /* What runs until the scheduler is loaded is not its doing, and not counted. */
+    if (options.schedule) {
+        scheduler = load_scheduler();
+        warn_of_limits(scheduler);
+    }
     if (options.statistics) observer = attach_observer();
-    if (options.schedule) scheduler = load_scheduler();
-    if (options.cycles && scheduler) {
+    if (options.cycles) {
         cycle(scheduler);
         return 0;
     }
-    if (scheduler) attach_map(scheduler);
+    if (scheduler) {
+        link = attach_map(scheduler);
+        attachments = 1;
+    }
     puts(scheduler ? "attached" : "observing");
     fflush(stdout);
 
     double end = options.seconds ? now() + options.seconds : 0;
     double next = options.interval ? now() + options.interval : 0;
-    while (!stop && !(scheduler && has_ended(scheduler, &ending))) {
+    while (!stop) {
         double rest = 0.1, at = now();
+        if (scheduler && has_ended(scheduler, &ending)) {
+            if (!(ending.code & RESTART)) break;
+            puts("a CPU came or went, and the kernel ended the scheduler; it is attached anew");
+            fflush(stdout);
+            scheduler = attach_anew(scheduler, &link);
+            ending = (struct ending){ 0 };
+            puts("attached anew");
+            fflush(stdout);
+        }
         if (end && at >= end) break;
         if (end && end - at < rest) rest = end - at;
         if (next && at >= next) {
             print_counts(scheduler, observer);
             next += options.interval;
         }
-        struct timespec pause = { 0, rest * 1e9 };
-        nanosleep(&pause, NULL);
+        if (observer) remove_ended(observer);
+        sleep_ms(rest * 1e3);
     }
 
+    /* Within the last moment, the kernel may have ended it as well. */
+    if (scheduler && has_ended(scheduler, &ending) && (ending.code & RESTART)) ending = (struct ending){ 0 };
     print_counts(scheduler, observer);
     if (options.json) write_json(scheduler, observer, &ending);
     if (ending.kind)

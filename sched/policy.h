@@ -18,7 +18,7 @@
 #define SLOT_WORDS (SLOTS / 64)
 #define CPUS 256          /* CPUs at most; the loader refuses more. CPUs + 8 < SLOTS */
 #define GROUPS 1024       /* cgroups with a weight of their own; a further one counts as its parent */
-#define PROCESSES 8192    /* processes in the statistics; further ones count in the totals alone */
+#define PROCESSES 8192    /* processes in the statistics; further ones count together, as "others" */
 #define DEPTH 16          /* levels of cgroups; deeper ones count with the weights of the lowest 16 */
 
 /* Slots that belong to no address space. */
@@ -61,7 +61,15 @@ struct waits {
     unsigned long long wait_total;
     unsigned long long wait_longest;
     unsigned long long run;             /* time on a CPU */
+    unsigned int ended;                 /* 1: the process has, and its row may go */
     char name[16];
+};
+
+/* A process in the statistics. Its number may be another's after its end; the time it began is not. */
+struct process {
+    unsigned int pid;
+    unsigned int pad;
+    unsigned long long began;
 };
 
 /* Why the scheduler has ended, as the kernel said it. */

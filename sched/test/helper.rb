@@ -8,10 +8,12 @@ require_relative "../vm/guest"
 
 module InGuest
   # Shell functions for the guest. start NAME ARGUMENTS: starts the loader and waits until it has attached;
-  # finish NAME: ends it. Its words and its counts come back as NAME.txt and NAME.json.
+  # finish NAME: ends it, and the script, if the loader ends with another status than 0. Its words and its
+  # counts come back as NAME.txt and NAME.json; the names of those that were ended so stand in `finished`.
   FUNCTIONS = <<~'SHELL'
     start() {
       name=$1; shift
+      : >/out/$name.txt
       aggregate --json /out/$name.json "$@" >/out/$name.txt 2>&1 &
       loader=$!
       while ! grep -q -E '^(attached|observing)' /out/$name.txt; do
@@ -19,24 +21,45 @@ module InGuest
         kill -0 $loader 2>/dev/null || { echo "the loader has ended: $(cat /out/$name.txt)" >&2; return 1; }
       done
     }
-    finish() { kill $loader; wait $loader; echo "$name: status $?"; }
+    finish() {
+      kill $loader; wait $loader; ended=$?
+      echo "$name: status $ended"
+      [ $ended = 0 ] || { echo "the loader has failed: $(cat /out/$name.txt)" >&2; exit 1; }
+      echo $name >>/out/finished
+    }
     state() { cat /sys/kernel/sched_ext/state; }
-    stopped() {
+    # becomes STATE: waits for it, and prints which one it is.
+    becomes() {
       tries=0
-      while [ "$(state)" != disabled ] && [ $tries -lt 1000 ]; do usleep 20000; tries=$((tries+1)); done
+      while [ "$(state)" != $1 ] && [ $tries -lt 1000 ]; do usleep 20000; tries=$((tries+1)); done
       state
     }
+    stopped() { becomes disabled; }
   SHELL
 
-  # Boots a guest with Guest.new's options, and gives its result. The script must end with status 0.
-  def guest(script, name: self.name, **options)
+  # Boots a guest with Guest.new's options, and gives its result. The script must end with status 0, the
+  # kernel must not complain but of what matches +expected+, and each scheduler that the script has finished
+  # must have been at work until then.
+  def guest(script, name: self.name, expected: nil, **options)
     missing = %w[qemu-system-x86_64 busybox cpio].reject { |tool| system("command -v #{tool} >/dev/null") }
     skip "no #{missing.join(", ")} here (tool/bootstrap --with sched)" unless missing.empty?
     result = Guest.new(**options).run(FUNCTIONS + script, name: name)
     assert_equal 0, result.status, "the guest's script failed: #{result.stdout}#{result.stderr}"
-    complaints = result.file("dmesg")[/.*(WARNING:|BUG:|stall).*/]
-    assert_nil complaints, "the kernel complained" unless @complaints
+    assert_empty result.complaints(expected), "the kernel complained"
+    assert_at_work(result)
     result
+  end
+
+  def assert_at_work(result)
+    return unless File.exist?("#{result.directory}/finished")
+
+    result.file("finished").split.each do |name|
+      report = result.json("#{name}.json")
+      next if report["policy"] == "default"
+
+      assert_equal 0, report["ending"]["kind"], "#{name}: the kernel ended the scheduler: #{report["ending"]}"
+      assert_operator report["decisions"]["dispatches"], :>, 0, "#{name}: the scheduler decided nothing"
+    end
   end
 
   # The last line of JSON that a workload has printed to a file.

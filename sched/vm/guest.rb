@@ -15,9 +15,17 @@ class Guest
   HERE = File.expand_path("..", __dir__)
   BUILD = File.expand_path("../build/sched", HERE)
   PROGRAMS = %w[aggregate chatroom spin].map { |name| "#{BUILD}/bin/#{name}" }
-  # Without a hypervisor's clock the kernel would distrust the emulated one and read a slower one.
+  # Without a hypervisor's clock the kernel would distrust the emulated one and read a slower one. Its tests
+  # of ciphers would compute for seconds beside what is measured.
   KERNEL_LINE = "console=ttyS0 quiet panic=-1 tsc=reliable clocksource=tsc nokaslr mitigations=off " \
-                "cgroup_no_v1=all random.trust_cpu=on rdinit=/init"
+                "cgroup_no_v1=all random.trust_cpu=on cryptomgr.notests=1 rdinit=/init"
+
+  # In lines of the kernel's log: something is wrong with it, or it ended the scheduler by itself.
+  COMPLAINTS = ["WARNING:", "BUG:", "Oops", "stall", "soft lockup", "blocked for more than",
+                "general protection", "Out of memory", "Call Trace", "INFO: rcu", "traps: ", "segfault at",
+                "sched_ext: (?!BPF scheduler )",
+                'sched_ext: .* disabled \\((?!unregistered from user space\\))'].freeze
+  COMPLAINT = Regexp.new(COMPLAINTS.join("|"))
 
   # With two last-level caches: else the kernel's CONFIG_SCHED_CACHE would have nothing to choose from.
   FOUR_CPUS = "4,sockets=2,cores=2"
@@ -26,6 +34,21 @@ class Guest
   Result = Struct.new(:status, :stdout, :stderr, :directory, keyword_init: true) do
     def json(name) = JSON.parse(File.read("#{directory}/#{name}"))
     def file(name) = File.read("#{directory}/#{name}")
+
+    # What the kernel complained of, but for lines that match +expected+.
+    def complaints(expected = nil) = Guest.complaints(file("dmesg"), expected)
+  end
+
+  def self.complaints(log, expected = nil)
+    log.scrub.lines(chomp: true).grep(COMPLAINT).reject { |line| expected&.match?(line) }
+  end
+
+  # The release of the kernel that packages.pin names, as uname has it.
+  def self.pinned_kernel(pin = File.read("#{HERE}/packages.pin"))
+    names = pin.scan(%r{/linux-binary-([^_/]+)_\S+\.deb}).flatten
+    raise Error, "packages.pin names #{names.size} kernels, not one" unless names.size == 1
+
+    names.first
   end
 
   # cpus: 1 or more; all share one thread of the emulator. With a thread for each, the kernel dies once in
@@ -34,7 +57,7 @@ class Guest
   # depend on this machine's load; with several CPUs, one of them may then stand still for seconds in rare
   # cases. files: path in the guest => path here. disk: an ext4 image, mounted at /mnt. seconds: the guest is
   # killed after them.
-  def initialize(cpus: 1, icount: true, memory: 1024, files: {}, disk: nil, seconds: 280)
+  def initialize(cpus: 1, icount: true, memory: 1024, files: {}, disk: nil, seconds: 500)
     @cpus = cpus
     @icount = icount
     @memory = memory
@@ -57,9 +80,9 @@ class Guest
   private
 
   def kernel
-    @kernel ||= Dir["#{BUILD}/root/usr/lib/modules/*/vmlinuz"].first || begin
-      system("#{HERE}/fetch", BUILD, "linux-") or raise Error, "there is no kernel to boot (see above)"
-      Dir["#{BUILD}/root/usr/lib/modules/*/vmlinuz"].first
+    @kernel ||= "#{BUILD}/root/usr/lib/modules/#{Guest.pinned_kernel}/vmlinuz".tap do |path|
+      File.exist?(path) || system("#{HERE}/fetch", BUILD, "linux-binary", "linux-modules")
+      File.exist?(path) or raise Error, "there is no kernel to boot (see above)"
     end
   end
 
@@ -117,11 +140,17 @@ class Guest
     command = ["timeout", "-s", "KILL", (@seconds + 10).to_s, *command]
     pid = Process.spawn(*command, %i[out err] => "#{directory}/qemu.log", in: "/dev/null", pgroup: true,
                         close_others: true)
-    return if wait(pid)
+    ended = wait(pid)
+    words = "the guest did not end within #{@seconds} s; its console: "
+    ended or raise Error, words + tail("#{directory}/console")
+  ensure
+    kill(pid) if pid && !ended
+  end
 
+  # Also where this process is interrupted.
+  def kill(pid)
     Process.kill(:KILL, -pid)
     Process.wait(pid)
-    raise Error, "the guest did not end within #{@seconds} s; its console: #{tail("#{directory}/console")}"
   end
 
   def wait(pid)

@@ -8,9 +8,11 @@ module CowSched
   POLICIES = { "default" => nil, "scx" => "--no-rule", "rule" => "", "rule-0" => "--bonus 0",
                "rule-1" => "--bonus 1", "rule-20" => "--bonus 20", "homes" => "--homes" }.freeze
 
-  # start ARGUMENTS: the loader, attached.
+  # start ARGUMENTS: the loader, attached. What an earlier one said goes first: the shell may look before the
+  # new one has begun.
   WAIT = <<~'SHELL'
     start() {
+      : >/tmp/loader
       aggregate "$@" >/tmp/loader 2>&1 &
       loader=$!
       while ! grep -q -E '^(attached|observing)' /tmp/loader; do
@@ -22,34 +24,52 @@ module CowSched
   SHELL
 
   # What runs in the guest. +command+: prints, as its last line, JSON with "messages" and "ms"; $SIZE is its
-  # size. +names+: the processes whose switches and waits count. +prepare+: shell before all runs. +share+: it
-  # prints the times of spin instead.
+  # size. +names+: the processes whose switches and waits count. +prepare+: shell before it. +share+: it
+  # prints the times of spin instead. +needs+: what the measuring machine is asked for, see lacks.
   Workload = Struct.new(:command, :size, :quick, :names, :policies, :cpus, :memory, :prepare, :needs, :image,
                         :share, keyword_init: true) do
     def counts?(name) = names.any? { |one| name.start_with?(one) }
 
-    # Each run twice: with the observer, and, where instructions can be counted, without.
-    def script(policy, quick, runs, ruby)
+    # What is missing to run it, in words, or nil.
+    def lacks(command)
+      return unless needs
+      return "wrk (Debian's wrk)" unless File.executable?("/usr/bin/wrk")
+      return "apache2 (Debian's apache2-bin)" if needs == :apache && !File.executable?("/usr/sbin/apache2")
+
+      "--ruby and --gems" if needs == :ruby && !(command.ruby && command.gems)
+    end
+
+    # One run: with the observer, and then, for the instructions, without.
+    def script(policy, quick, ruby)
       given = POLICIES.fetch(policy)
       <<~SHELL
         RUBY=#{ruby}/bin/ruby
         SIZE=#{quick ? self.quick : size}
         #{WAIT}
         #{prepare}
-        #{(1..runs).map { |run| one(given, run) }.join}
+        start --json /out/counted.json #{given || "--observe"}
+        #{command} >/out/said || exit 1
+        finish
+        #{plain(given) unless share}
       SHELL
     end
 
-    def one(given, run)
-      counted = given || "--observe"
-      text = "start --json /out/counted#{run}.json #{counted}\n" \
-             "#{command} >/out/said#{run} || exit 1\nfinish\n"
-      return text if cpus > 1 || share
+    def plain(given)
+      <<~SHELL
+        #{given && "start --no-statistics --json /out/plain.json #{given}"}
+        grep '^cpu[0-9]' /proc/stat >/out/before
+        #{command} >/out/plain || exit 1
+        grep '^cpu[0-9]' /proc/stat >/out/after
+        #{given && "finish"}
+      SHELL
+    end
 
-      text << "start --no-statistics #{given}\n" if given
-      text << "#{command} >/out/plain#{run} || exit 1\n"
-      text << "finish\n" if given
-      text
+    # The same on two CPUs.
+    def on_two
+      dup.tap do |copy|
+        copy.cpus = 2
+        copy.policies = %w[default scx rule homes]
+      end
     end
   end
 
@@ -115,7 +135,7 @@ module CowSched
   end
 
   def self.puma_image(command)
-    gems = command.gems or raise CowBench::CommandLine::Bad, "puma needs --gems as well"
+    gems = command.gems
     wanted = Dir["#{gems}/{gems,specifications,extensions/*/*}/{puma,nio4r}-*"]
     raise CowBench::CommandLine::Bad, "no gem puma in #{gems}" if wanted.empty?
 
@@ -124,12 +144,9 @@ module CowSched
                                  **wanted.to_h { |path| ["/gems#{path.delete_prefix(gems)}", path] } })
   end
 
-  WORKLOADS = {
+  ON_ONE = {
     "chatroom-2" => chatroom(2, rooms: 4),
     "chatroom-8" => chatroom(8, policies: %w[default scx rule rule-0 rule-20]),
-    "chatroom-16" => chatroom(16),
-    "chatroom-8-cpus-2" => chatroom(8, cpus: 2, policies: %w[default scx rule homes]),
-    "chatroom-8-cpus-4" => chatroom(8, cpus: 4, policies: %w[default scx rule homes]),
     "apache" => Workload.new(command: "load 8080/index.html", size: "1s", quick: "1s", names: ["apache2"],
                              policies: %w[default scx rule rule-20], cpus: 1, memory: 1024,
                              prepare: CHROOT + APACHE, image: method(:apache_image), needs: :apache),
@@ -139,5 +156,11 @@ module CowSched
     # Two processes that compute, one of them with three threads, beside the chatroom of 8 processes.
     "share" => Workload.new(command: "share", size: 1500, quick: 500, names: ["chatroom"], share: true,
                             policies: %w[default scx rule rule-20], cpus: 1, memory: 1024, prepare: SHARE)
+  }.freeze
+
+  WORKLOADS = {
+    **ON_ONE, "chatroom-16" => chatroom(16),
+    **ON_ONE.to_h { |name, workload| ["#{name}-cpus-2", workload.on_two] },
+    "chatroom-8-cpus-4" => chatroom(8, cpus: 4, policies: %w[default scx rule homes])
   }.freeze
 end
