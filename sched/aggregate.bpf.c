@@ -15,13 +15,14 @@
  * goes and no other slot is looked at. Else the heads are compared, and floor becomes X's virtual time.
  *
  * Invariants, where `head` is a slot's field:
- *     a thread waits in slot s  =>  users(s) > 0  and  the bit of s is set in one domain
+ *     a thread waits in slot s  =>  users(s) > 0  and  the bit of s is set in a domain
  *     head(s) <= virtual time of each thread in s
  *     floor(d) <= head(s) for each s whose bit is set in domain d
- * Virtual times do not wrap: 2^64 ns are 584 years at nice 0 and six at nice 19.
- * On one CPU they hold whenever a program here starts. On several, two CPUs that enqueue and look at the same
- * moment can leave floor too high until the heads are compared next: then a thread may lead by up to twice
- * the bonus.
+ *     vnow <= virtual time of each thread that waits and may run on all CPUs, without homes
+ * They hold whenever a program here starts on one CPU. On several, what a CPU has just enqueued counts when
+ * its program has lowered head, then set the bit, then lowered floor. Who raises head or floor by what it has
+ * seen in the queues takes it back where a thread came meanwhile (`arrivals` of a slot, `since` of a domain).
+ * Virtual times do not wrap: 2^64 ns are 584 years at nice 0 and eight at nice 19.
  *
  * Domain 0 holds the slots that every CPU serves, domain 1 + c those of CPU c. With processor aggregation,
  * each slot has a home, in whose domain it is. A CPU with nothing to run, or whose own head is ahead of
@@ -29,7 +30,9 @@
  * or, where that address space is what the other CPU runs at the moment, a single thread.
  *
  * Virtual time is CPU time divided by weight. A thread's weight is its own (nice), and its share of its
- * cgroups' weights: at each level, a group's weight against that of all that is runnable beside it.
+ * cgroups' weights: at each level, a group's weight against that of all that is runnable beside it. A group
+ * has a virtual time as well, of the CPU time of all of its threads, and a thread that wakes is no further
+ * behind it than the credit: else threads that hand on to one another would each be owed what the group had.
  *
  * Entry points: the operations of `struct sched_ext_ops` at the end of the file. They are called by the
  * kernel with the run queue's lock held, those that end in _init, _exit, init_task and exit_task without.
@@ -37,6 +40,7 @@
  * for one, which costs fairness no more than the bonus.
  */
 #include <vmlinux.h>
+#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 #include "policy.h"
@@ -50,7 +54,10 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define SHARED 0
 #define PF_KTHREAD_BIT 0x00200000
 #define LOCKED (1U << 31)              /* in slot.users: the slot changes hands */
-#define SHIFT 20                       /* bits behind the point of weights */
+#define WEIGHT_0 1024                  /* the weight of nice 0; a cgroup's cpu.weight of 100 is as much */
+#define WEIGHT_IDLE 3                  /* of SCHED_IDLE, and of a cgroup with cpu.idle */
+#define POLICY_IDLE 5
+#define MOST_CHARGED 10000000000ULL    /* virtual time for one stretch of running, at most */
 
 /* A variable alone in a section: the loader finds it at offset 0. */
 const volatile struct settings settings SEC(".rodata.settings");
@@ -63,18 +70,22 @@ struct slot_state {
     s32 pin;    /* the only CPU it may run on, or -1 */
     s32 home;   /* the CPU that serves it, or -1 for all */
     u32 users;  /* threads that wait in it, or have been sent to a CPU and do not run yet */
-    u32 pad;
+    u32 arrivals;
 };
 
 struct domain_state {
+    struct bpf_spin_lock lock; /* of floor, since and scanners; with one CPU, nobody takes it */
+    u32 scanners;          /* CPUs that compare its heads at the moment */
     u64 bits[SLOT_WORDS];  /* slots in which threads wait */
     u64 floor;
+    u64 since;             /* least virtual time that came since the first of the scanners began */
     u64 waiting;           /* threads that wait and only this CPU may run; in domain 0, those that all may */
 };
 
 struct cpu_state {
     u64 mm;        /* the address space that ran last; kernel threads leave it */
     u64 running;   /* the one that runs, or 0 */
+    u64 space;     /* see space_of */
     s32 slot;      /* where its threads wait, or NO_SLOT */
     u32 pad;
 };
@@ -84,20 +95,31 @@ struct thread_state {
     u64 since;     /* its CPU time when it was last charged */
     u64 space;     /* see space_of */
     u64 mm;        /* as of the hint */
+    u64 waits_since;
     s32 hint;      /* slot of mm, if it still is */
     s32 waits_in;  /* slot, or NO_SLOT */
+    s32 pin;       /* the only CPU that it waits or waited for last, or -1 */
     s32 group;
     s32 counts_in; /* the group in whose sum it is, or -1 */
     u32 counts;    /* with this weight */
-    u32 pinned;    /* waits_in may be served by one CPU only */
+    u32 life;      /* that group's, when it came in */
+    u32 yielded;   /* it has called sched_yield, and has not been queued since */
 };
 
 struct group_state {
-    u64 sum;       /* weights of what is runnable directly below it: threads, and groups with a sum */
+    struct bpf_spin_lock lock; /* of sum, counted and in */
+    u32 in;        /* its weight is in its parent's sum:  in == (sum > 0) */
+    s64 sum;       /* weights of what is runnable directly below it: threads, and groups with a sum */
+    u64 sample;    /* sum, when a thread below it began to run last; see sample */
+    u64 vtime;     /* CPU time of its threads, by its weight among all; see measure */
     u32 weight;
     u32 counted;   /* its weight as it stands in its parent's sum */
     s32 parent;
     u32 used;
+    u32 life;      /* changes when another group gets this place */
+    u32 given;     /* its weight, unless it is idle */
+    u32 idle;
+    u32 pad;
 };
 
 struct space_key {
@@ -123,10 +145,13 @@ struct { __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); __uint(max_entries, 1);
          __type(key, u32); __type(value, struct decisions); } decisions SEC(".maps");
 
 static u64 vnow;           /* the virtual time that threads which wake are measured by; see advance */
+static u64 least_head = NEVER; /* with homes, of all domains; see compare_homes */
 static u64 in_use = 1;     /* words of a domain's bits that can have any set */
 static u32 next_slot = SLOT_FIRST;
 static u32 group_count;    /* groups besides the root */
 static u64 runnable_weight; /* of all threads that run or wait: the sum of their own weights */
+static u64 runnable_sample;
+static u64 hastened_at;    /* see hasten */
 
 #define OPERATION(name, arguments...) SEC("struct_ops/" #name) BPF_PROG(name, ##arguments)
 #define SLEEPABLE_OPERATION(name, arguments...) SEC("struct_ops.s/" #name) BPF_PROG(name, ##arguments)
@@ -178,12 +203,31 @@ count(void)
     return bpf_map_lookup_elem(&decisions, &key);
 }
 
-/* space_of(t, p): the address of p's mm_struct, or 0. To the verifier, what was stored is a number. */
+/* space_of(store, p): the address of p's mm_struct, or 0. To the verifier, what was stored is a number. */
 static u64
-space_of(struct thread_state *t, struct task_struct *p)
+space_of(u64 *store, struct task_struct *p)
 {
-    *(volatile u64 *)&t->space = (u64)p->mm;
-    return *(volatile u64 *)&t->space;
+    *(volatile u64 *)store = (u64)p->mm;
+    return *(volatile u64 *)store;
+}
+
+/* Several CPUs may do this to one value at the same moment. */
+static void
+raise_to(u64 *at, u64 value)
+{
+    for (int tries = 0; tries < 8; tries++) {
+        u64 now = *(volatile u64 *)at;
+        if (now >= value || __sync_val_compare_and_swap(at, now, value) == now) return;
+    }
+}
+
+static void
+lower_to(u64 *at, u64 value)
+{
+    for (int tries = 0; tries < 8; tries++) {
+        u64 now = *(volatile u64 *)at;
+        if (now <= value || __sync_val_compare_and_swap(at, now, value) == now) return;
+    }
 }
 
 /* domain_of(slot): the number of the domain in which its bit is to be. */
@@ -195,70 +239,225 @@ domain_of(struct slot_state *slot)
 
 /* Weights */
 
-/* runnable_weight_changes(t, on): t's weight comes into the sums of its groups, or leaves them. */
-static void
-runnable_weight_changes(struct thread_state *t, u32 weight, bool on)
+/* weight_of(p): by nice, in the kernel's 40 steps; p->scx.weight is in hundredths, too coarse for nice 15 up.
+ * */
+static u32
+weight_of(struct task_struct *p)
 {
-    s32 index = on ? t->group : t->counts_in;
-    u64 amount = on ? weight : t->counts;
-
-    __sync_fetch_and_add(&runnable_weight, on ? amount : -amount);
-    if (on) {
-        t->counts_in = index;
-        t->counts = weight;
-    }
-    else {
-        t->counts_in = -1;
-    }
-    for (int level = 0; level < DEPTH; level++) {
-        struct group_state *group = group_at(index);
-        if (!group) return;
-        if (on) {
-            if (__sync_fetch_and_add(&group->sum, amount) != 0 || group->parent < 0) return;
-            group->counted = group->weight;
-        }
-        else {
-            if (__sync_fetch_and_add(&group->sum, -amount) != amount || group->parent < 0) return;
-        }
-        amount = group->counted;
-        index = group->parent;
-    }
-}
-
-/* weight_among_all(index, own): the weight of a thread of group index with that of its groups, SHIFT bits
- * behind the point. Those of all runnable threads make the sum of their own, so that virtual time keeps its
- * pace and the bonus its worth, wherever the threads are. */
-OWN_PROGRAM u64
-weight_among_all(s32 index, u32 own)
-{
-    u64 weight = (u64)own << SHIFT;
-
-    if (!group_count || index < 0) return weight;
-    for (int level = 0; level < DEPTH; level++) {
-        struct group_state *group = group_at(index);
-        if (!group) break;
-        u64 sum = group->sum;
-        if (!sum) break;
-        if (group->parent < 0) {
-            weight = weight * (runnable_weight > own ? runnable_weight : own) / sum;
-            break;
-        }
-        weight = weight * group->counted / sum; /* a part of its group's weight */
-        index = group->parent;
-    }
+    u32 step = (u32)p->static_prio - 100;
+    u32 weight = p->policy == POLICY_IDLE ? WEIGHT_IDLE : settings.weights[step < 40 ? step : 20];
     return weight ? weight : 1;
 }
 
-/* charged(p, t): virtual time of p, with what it has run since it was charged last. */
+/* weight_of_group(weight): of cpu.weight, of which 100 is nice 0. */
+static u32
+weight_of_group(u32 weight)
+{
+    weight = (weight * WEIGHT_0 + 50) / 100;
+    return weight ? weight : 1;
+}
+
+/* sum_changes(index, amount): of a group; where it begins or ceases to have something runnable below it, its
+ * parent's as well, and so on. Changes of several CPUs add up in any order: `in` goes by the sum alone. */
+OWN_PROGRAM int
+sum_changes(s32 index, s64 amount)
+{
+    for (int level = 0; level < DEPTH; level++) {
+        struct group_state *group = group_at(index);
+        if (!group || !amount) break;
+        if (group->parent < 0) {
+            __sync_fetch_and_add(&group->sum, amount);
+            break;
+        }
+        bpf_spin_lock(&group->lock);
+        group->sum += amount;
+        amount = 0;
+        if (group->sum > 0 && !group->in) {
+            group->in = 1;
+            amount = group->counted = group->weight;
+        }
+        else if (group->sum <= 0 && group->in) {
+            group->in = 0;
+            amount = -(s64)group->counted;
+        }
+        bpf_spin_unlock(&group->lock);
+        index = group->parent;
+    }
+    return 0;
+}
+
+/* group_weighs(group, weight): from now on; with 0, for the rest of its life, nothing. */
+static void
+group_weighs(struct group_state *group, u32 weight)
+{
+    s64 amount = 0;
+
+    bpf_spin_lock(&group->lock);
+    group->weight = weight;
+    if (group->in) {
+        amount = (s64)weight - group->counted;
+        group->counted = weight;
+    }
+    bpf_spin_unlock(&group->lock);
+    sum_changes(group->parent, amount);
+}
+
+/* begin_counting(t, weight): t is runnable, and its weight comes into the sums of its groups. */
+static void
+begin_counting(struct thread_state *t, u32 weight)
+{
+    struct group_state *group = group_at(t->group);
+
+    __sync_fetch_and_add(&runnable_weight, weight);
+    t->counts_in = t->group;
+    t->counts = weight;
+    t->life = group ? group->life : 0;
+    sum_changes(t->group, weight);
+}
+
+static void
+end_counting(struct thread_state *t)
+{
+    struct group_state *group = t->counts_in < 0 ? NULL : group_at(t->counts_in);
+    s32 index = t->counts_in;
+
+    if (!group) return;
+    t->counts_in = -1;
+    __sync_fetch_and_add(&runnable_weight, -(u64)t->counts);
+    if (group->life == t->life) sum_changes(index, -(s64)t->counts);
+}
+
+/* sample(index): takes down the sums of a group and of those above, for the charge of a thread that begins to
+ * run. It wakes others mostly at the end of its run, so a sum is higher when it is charged than while it ran.
+ * */
+OWN_PROGRAM int
+sample(s32 index)
+{
+    for (int level = 0; level < DEPTH; level++) {
+        struct group_state *group = group_at(index);
+        if (!group) break;
+        s64 sum = *(volatile s64 *)&group->sum;
+        group->sample = sum > 0 ? sum : 0;
+        if (group->parent < 0) break;
+        index = group->parent;
+    }
+    runnable_sample = runnable_weight;
+    return 0;
+}
+
+/* sum_with(group, part): the group's sum, and not less than a part of it. */
 static u64
-charged(struct task_struct *p, struct thread_state *t)
+sum_with(struct group_state *group, u64 part)
+{
+    u64 sum = *(volatile u64 *)&group->sample;
+    return sum > part ? sum : part;
+}
+
+/* used_in_groups(index, own, used): the virtual time of a thread of group index for `used` ns of CPU time;
+ * its groups' goes on as well. The weights of all runnable threads among all make the sum of their own, so
+ * that virtual time keeps its pace and the bonus its worth, wherever the threads are. */
+OWN_PROGRAM u64
+used_in_groups(s32 index, u32 own, u64 used)
+{
+    u64 share = 1ULL << 32, part = own;
+    s32 at = index;
+
+    for (int level = 0; level < DEPTH; level++) {
+        struct group_state *group = group_at(at);
+        if (!group) break;
+        share = share * part / sum_with(group, part);
+        if (group->parent < 0) break;
+        part = group->counted;
+        at = group->parent;
+    }
+    u64 all = runnable_sample;
+    if (all < own) all = own;
+    if (all > 1ULL << 31) all = 1ULL << 31;
+    u64 weight = all * share >> 12; /* 20 bits behind the point */
+    u64 gained = (used * WEIGHT_0 << 20) / (weight ? weight : 1);
+    if (gained > MOST_CHARGED) gained = MOST_CHARGED;
+
+    u64 groups = gained;
+    part = own;
+    at = index;
+    for (int level = 0; level < DEPTH; level++) {
+        struct group_state *group = group_at(at);
+        if (!group || group->parent < 0) break;
+        groups = groups * part / sum_with(group, part);
+        __sync_fetch_and_add(&group->vtime, groups);
+        part = group->counted;
+        at = group->parent;
+    }
+    return gained;
+}
+
+/* charge(p, t): what p has run since it was charged last. */
+static void
+charge(struct task_struct *p, struct thread_state *t)
 {
     u64 used = p->se.sum_exec_runtime - t->since;
-    u32 own = p->scx.weight ? p->scx.weight : 1;
+    u32 own = weight_of(p);
 
-    if (used > 1000000000) used = 1000000000; /* a tick that came late; keeps the product below 2^64 */
-    if (own == 100 && !group_count) return t->vtime + used;
-    return t->vtime + used * (100ULL << SHIFT) / weight_among_all(t->group, own);
+    t->since = p->se.sum_exec_runtime;
+    if (used > 1000000000) used = 1000000000; /* a tick that came late; keeps the products below 2^64 */
+    if (group_count) used = used_in_groups(t->group, own, used);
+    else if (own != WEIGHT_0) used = used * WEIGHT_0 / own;
+    t->vtime += used;
+}
+
+/* Time */
+
+/* waiting_for(cpu): how many threads wait for this CPU alone. */
+static u64
+waiting_for(s32 cpu)
+{
+    struct domain_state *own = domain_at(1 + cpu);
+    return own ? own->waiting : 0;
+}
+
+/* now_at(pin): the virtual time that threads are measured by that may run on one CPU only. They may get less
+ * than the others as long as there are many; then it is the head of those who wait for the CPU. */
+static u64
+now_at(s32 pin)
+{
+    u64 now = vnow, head = NEVER;
+
+    if (pin < 0 || settings.cpus == 1) return now;
+    struct domain_state *own = domain_at(1 + pin);
+    if (own && own->waiting) head = own->floor;
+    return head < now ? head : now;
+}
+
+/* keep_up(t, by): t is behind by so much at most. */
+static void
+keep_up(struct thread_state *t, u64 by)
+{
+    u64 now = now_at(t->pin);
+    if (now > by && t->vtime < now - by) t->vtime = now - by;
+}
+
+/* keep_up_with_groups(index, vtime, credit): the virtual time of a thread that wakes, or is new, in a group.
+ * */
+OWN_PROGRAM u64
+keep_up_with_groups(s32 index, u64 vtime, u64 credit)
+{
+    for (int level = 0; level < DEPTH; level++) {
+        struct group_state *group = group_at(index);
+        if (!group || group->parent < 0) break;
+        if (vnow > settings.credit) raise_to(&group->vtime, vnow - settings.credit);
+        if (group->vtime > credit && vtime < group->vtime - credit) vtime = group->vtime - credit;
+        index = group->parent;
+    }
+    return vtime;
+}
+
+/* wake(t, credit): t begins to wait for a CPU after a sleep, or is new. */
+static void
+wake(struct thread_state *t, u64 credit)
+{
+    keep_up(t, credit);
+    if (group_count && t->group > 0 && now_at(t->pin) == vnow)
+        t->vtime = keep_up_with_groups(t->group, t->vtime, credit);
 }
 
 /* Slots */
@@ -274,7 +473,7 @@ leave_slot(struct thread_state *t)
     if (!slot) return;
     __sync_fetch_and_add(&slot->users, -1);
     if (settings.cpus > 1) {
-        struct domain_state *domain = domain_at(t->pinned ? 1 + slot->home : SHARED);
+        struct domain_state *domain = domain_at(t->pin >= 0 ? 1 + t->pin : SHARED);
         if (domain) __sync_fetch_and_add(&domain->waiting, -1);
     }
 }
@@ -300,6 +499,42 @@ slot_with(u64 mm, s32 pin)
     return index ? *index : NO_SLOT;
 }
 
+/* word_of(domain, index): where the bit of a slot is. The verifier wants the comparison here, whoever calls.
+ * */
+static u64 *
+word_of(struct domain_state *domain, s32 index)
+{
+    u32 word = (u32)index / 64;
+    barrier_var(word);
+    return word < SLOT_WORDS ? &domain->bits[word] : NULL;
+}
+
+/* Sets or clears the bit of a slot in a domain. */
+static void
+mark(struct domain_state *domain, s32 index, bool on)
+{
+    u64 *word = word_of(domain, index), bit = 1ULL << (index & 63);
+    if (!word) return;
+    if (!on) __sync_fetch_and_and(word, ~bit);
+    else if (!(*word & bit)) __sync_fetch_and_or(word, bit);
+}
+
+/* forget_bits(index): of a slot that changes hands; the one who had it may have left some. */
+OWN_PROGRAM int
+forget_bits(s32 index)
+{
+    for (u32 number = 0; number <= CPUS; number++) {
+        may_leave(end);
+        if (number > settings.cpus) break;
+        struct domain_state *domain = domain_at(number);
+        if (!domain) break;
+        u64 *word = word_of(domain, index);
+        if (word && *word & 1ULL << (index & 63)) mark(domain, index, false);
+    }
+end:
+    return 0;
+}
+
 /* new_slot(mm, pin, home): gives a slot in which nothing waits to an address space, with one user. */
 OWN_PROGRAM s32
 new_slot(u64 mm, s32 pin, s32 home)
@@ -315,6 +550,7 @@ new_slot(u64 mm, s32 pin, s32 home)
         struct space_key old = { slot->mm, slot->pin };
         s32 number = index;
         if (old.mm) bpf_map_delete_elem(&spaces, &old);
+        forget_bits(index);
         slot->mm = mm;
         slot->pin = pin;
         slot->home = home;
@@ -324,7 +560,7 @@ new_slot(u64 mm, s32 pin, s32 home)
             __sync_fetch_and_add(&slot->users, -LOCKED);
             return NO_SLOT;
         }
-        if (in_use < index / 64 + 1) in_use = index / 64 + 1;
+        raise_to(&in_use, index / 64 + 1);
         __sync_fetch_and_add(&slot->users, 1 - LOCKED);
         return number;
     }
@@ -356,42 +592,44 @@ enter_slot(struct thread_state *t, u64 mm, s32 pin, s32 cpu)
     return index;
 }
 
-/* Sets or clears the bit of a slot in a domain. */
-static void
-mark(struct domain_state *domain, s32 index, bool on)
-{
-    u32 word = (u32)index / 64;
-    u64 bit = 1ULL << (index & 63);
-    if (word >= SLOT_WORDS) return;
-    if (on) {
-        if (!(domain->bits[word] & bit)) __sync_fetch_and_or(&domain->bits[word], bit);
-    }
-    else {
-        __sync_fetch_and_and(&domain->bits[word], ~bit);
-    }
-}
-
-/* look(index, slot, domain): virtual time of the first thread in a slot, or NEVER. Corrects head; clears the
- * bit of a slot without users. A thread that is about to be queued counts as user already. */
+/* look(index, slot, domain): virtual time of the first thread in a slot, or NEVER. Corrects head, unless a
+ * thread is on its way into the queue: it counts as user before. Clears the bit of a slot without users. */
 static u64
 look(s32 index, struct slot_state *slot, struct domain_state *domain)
 {
+    u64 head = slot->head;
+    u32 arrivals = slot->arrivals, users = slot->users & ~LOCKED;
+    bool all_there = settings.cpus == 1 || users <= (u32)scx_bpf_dsq_nr_queued(QUEUE(index));
     struct task_struct *first = scx_bpf_dsq_peek(QUEUE(index));
-    if (first) return slot->head = first->scx.dsq_vtime;
-    slot->head = NEVER;
-    if (!(slot->users & ~LOCKED)) {
+    u64 vtime = first ? first->scx.dsq_vtime : NEVER;
+
+    if (settings.cpus == 1) {
+        slot->head = vtime;
+    }
+    else if (vtime < head) {
+        lower_to(&slot->head, vtime);
+    }
+    else if (all_there && vtime != head) {
+        __sync_val_compare_and_swap(&slot->head, head, vtime);
+        if (*(volatile u32 *)&slot->arrivals != arrivals) lower_to(&slot->head, head);
+    }
+    if (!first && !(slot->users & ~LOCKED)) {
         mark(domain, index, false);
         if (slot->users & ~LOCKED) mark(domain, index, true);
     }
-    return NEVER;
+    return vtime;
 }
-
 
 struct found {
     s32 index;     /* slot, or NO_SLOT */
     u32 domain;
     u64 vtime;
+    u64 passed;    /* least head of the slots that were left out */
+    s32 without;   /* a slot to leave out */
+    u32 pad;
 };
+
+#define NOTHING(limit) { .index = NO_SLOT, .vtime = (limit), .passed = NEVER, .without = NO_SLOT }
 
 /* least_in(number, found, foreign): the slot of a domain with the least head, where it is less than what was
  * found already. Of a foreign domain, only slots that any CPU may serve. */
@@ -410,11 +648,18 @@ least_in(u32 number, struct found *found, bool foreign)
             bits &= bits - 1;
             struct slot_state *slot = slot_at(index);
             if (!slot) break;
-            if (foreign && slot->pin >= 0) continue;
+            if (settings.homes && domain_of(slot) != number) { /* it has moved since */
+                mark(domain, index, false);
+                if (domain_of(slot) == number) mark(domain, index, true);
+            }
             u64 vtime = slot->head;
             /* Empty; or the next one was on its way when the slot was looked at. */
             if (vtime == NEVER && (!(slot->users & ~LOCKED) || (vtime = look(index, slot, domain)) == NEVER))
                 continue;
+            if ((foreign && slot->pin >= 0) || (s32)index == found->without) {
+                if (vtime < found->passed) found->passed = vtime;
+                continue;
+            }
             if (vtime < found->vtime) {
                 found->index = index;
                 found->domain = number;
@@ -426,26 +671,66 @@ end:
     return 0;
 }
 
-/* least(number, found, foreign): the same, with heads that were looked at. A few rounds suffice: on one CPU
- * a head is wrong only where a thread was taken from the middle of a queue, or has ended. */
+/* least(number, found, foreign): the same, with heads that were looked at; floor becomes what was found. A
+ * few rounds suffice: on one CPU a head is wrong only where a thread was taken from the middle of a queue, or
+ * has ended. Where a thread is on its way into the queue, its virtual time counts, or the slot is left out.
+ * */
 OWN_PROGRAM int
 least(u32 number, struct found *found, bool foreign)
 {
     struct domain_state *domain = domain_at(number);
     if (!domain || !found) return 0;
     struct found before = *found;
+    bool alone = settings.cpus == 1;
+
+    if (!alone) {
+        bpf_spin_lock(&domain->lock);
+        if (!domain->scanners++) domain->since = NEVER;
+        bpf_spin_unlock(&domain->lock);
+    }
     for (int round = 0; round < 64; round++) {
         may_leave(end);
-        *found = before;
+        found->index = before.index;
+        found->domain = before.domain;
+        found->vtime = before.vtime;
+        found->passed = before.passed;
         least_in(number, found, foreign);
         if (found->index == before.index && found->domain == before.domain) break;
         struct slot_state *slot = slot_at(found->index);
         if (!slot) break;
         u64 vtime = look(found->index, slot, domain);
-        if (vtime == found->vtime) break;
+        if (vtime <= found->vtime) break;
+        if (!alone && slot->head <= found->vtime) {
+            if (vtime != NEVER) break;
+            found->without = found->index;
+        }
     }
-end:
+end:;
+    u64 bound = found->passed < found->vtime ? found->passed : found->vtime;
+    if (alone) {
+        domain->floor = bound;
+        return 0;
+    }
+    bpf_spin_lock(&domain->lock);
+    domain->scanners--;
+    if (domain->since < bound) bound = domain->since;
+    if (domain->floor < bound) domain->floor = bound;
+    bpf_spin_unlock(&domain->lock);
     return 0;
+}
+
+/* lower_floor(domain, vtime): a thread has come into a slot of the domain. */
+static void
+lower_floor(struct domain_state *domain, u64 vtime)
+{
+    if (settings.cpus == 1) {
+        if (vtime < domain->floor) domain->floor = vtime;
+        return;
+    }
+    bpf_spin_lock(&domain->lock);
+    if (vtime < domain->floor) domain->floor = vtime;
+    if (vtime < domain->since) domain->since = vtime;
+    bpf_spin_unlock(&domain->lock);
 }
 
 /* Decisions */
@@ -499,40 +784,77 @@ last_slot(struct cpu_state *c, u64 mm)
     return c->slot = slot_with(mm, -1);
 }
 
+/* take(index, from, cpu): the slot that CPU `from` serves is this CPU's from now on; unless its address space
+ * runs there: then one thread is all that this CPU takes. False, if it is another's meanwhile. The new bit is
+ * set last, so that there is one whoever else moves it. */
+static bool
+take(s32 index, s32 from, s32 cpu)
+{
+    struct slot_state *slot = slot_at(index);
+    struct cpu_state *other = cpu_at(from);
+    struct domain_state *theirs = domain_at(1 + from), *ours = domain_at(1 + cpu);
+    struct decisions *n = count();
+    bool taken = true;
+
+    if (!slot || !other || !theirs || !ours || !n) return false;
+    u32 users = __sync_fetch_and_add(&slot->users, 1); /* no other address space gets it meanwhile */
+    if ((users & LOCKED) || slot->pin >= 0) {
+        taken = false;
+    }
+    else if (slot->mm == other->running) {
+        n->spilled++;
+    }
+    else if (__sync_val_compare_and_swap(&slot->home, from, cpu) == from) {
+        n->taken++;
+        mark(theirs, index, false);
+        mark(ours, index, true);
+        lower_floor(ours, *(volatile u64 *)&slot->head);
+    }
+    else {
+        taken = false;
+    }
+    __sync_fetch_and_add(&slot->users, -1);
+    return taken;
+}
+
 /* pull(cpu, x): the slot of another CPU's whose head is the least and, where this CPU has threads itself,
- * behind its own head x by more than a bonus and a slice; or NO_SLOT. The address space moves here, unless
- * it runs on the other CPU: then one thread is all that this CPU takes. */
+ * behind its own head x by more than a bonus and a slice; or NO_SLOT. */
 OWN_PROGRAM int
 pull(u32 cpu, u64 x)
 {
     u64 lag = settings.bonus + settings.slice;
-    struct found found = { NO_SLOT, 0, x == NEVER ? NEVER : x > lag ? x - lag : 0 };
+    struct found found = NOTHING(x == NEVER ? NEVER : x > lag ? x - lag : 0);
 
     for (u32 other = 0; other < CPUS; other++) {
         may_leave(end);
         if (other >= settings.cpus) break;
         struct domain_state *domain = domain_at(1 + other);
         if (other == cpu || !domain || domain->floor >= found.vtime) continue;
+        found.passed = NEVER;
         least(1 + other, &found, true);
     }
 end:
-    if (found.index == NO_SLOT) return NO_SLOT;
-    struct slot_state *slot = slot_at(found.index);
-    struct cpu_state *from = cpu_at(found.domain - 1);
-    struct domain_state *theirs = domain_at(found.domain), *ours = domain_at(1 + cpu);
-    struct decisions *c = count();
-    if (!slot || !from || !theirs || !ours || !c) return NO_SLOT;
-    if (slot->mm == from->running) {
-        c->spilled++;
-    }
-    else {
-        c->taken++;
-        slot->home = cpu;
-        mark(ours, found.index, true);
-        mark(theirs, found.index, false);
-        if (found.vtime < ours->floor) ours->floor = found.vtime;
-    }
+    if (found.index == NO_SLOT || !take(found.index, found.domain - 1, cpu)) return NO_SLOT;
     return found.index;
+}
+
+/* compare_homes(): takes down the least head of all domains, too low by the bonus at most; enqueue lowers it.
+ * Where threads wait that one CPU alone may run, its head may be one of theirs, and does not count: they have
+ * a time of their own (now_at). What another CPU enqueues at this moment may be missed until the next time. */
+OWN_PROGRAM int
+compare_homes(void)
+{
+    u64 head = NEVER;
+
+    for (u32 other = 0; other < CPUS; other++) {
+        may_leave(end);
+        if (other >= settings.cpus) break;
+        struct domain_state *domain = domain_at(1 + other);
+        if (domain && !domain->waiting && domain->floor < head) head = domain->floor;
+    }
+end:
+    least_head = head;
+    return 0;
 }
 
 /* any(number): sends the first thread that this CPU may run from any slot of a domain. */
@@ -556,24 +878,94 @@ end:
     return 0;
 }
 
-/* advance(vtime): a thread begins to run. By the rule it may be ahead of the head; then the time that is now
- * is the head's: else threads that wake would pay for its lead, and those that never sleep would get more.
- * With homes the slots of CPUs are not looked at here. */
-static void
-advance(u64 vtime)
+/* relieve(cpu): sends a thread that may run here and on some other CPUs, and waits for one of these. */
+OWN_PROGRAM int
+relieve(u32 cpu)
 {
-    struct domain_state *all = settings.rule ? domain_at(SHARED) : NULL;
-    if (all && all->floor < vtime) vtime = all->floor;
-    if (vnow < vtime) vnow = vtime;
+    for (u32 other = 0; other < CPUS; other++) {
+        may_leave(end);
+        if (other >= settings.cpus) break;
+        if (other == cpu) continue;
+        if (!waiting_for(other)) continue;
+        if (settings.rule) {
+            if (any(1 + other)) return 1;
+        }
+        else if (scx_bpf_dsq_move_to_local(QUEUE(SLOT_PINNED + other))) {
+            return 1;
+        }
+    }
+end:
+    return 0;
 }
 
-/* go_on(p, t): the running thread gets another slice. */
+/* hasten(cpu, now): sends each thread that has waited for half of the watchdog's time, whatever its virtual
+ * time is: a thread of little weight would wait so long that the kernel ended this scheduler. Looks at all
+ * that wait, eight times in that time. */
+OWN_PROGRAM int
+hasten(s32 cpu, u64 now)
+{
+    s32 end = settings.rule ? in_use * 64 : SLOT_FIRST;
+    struct decisions *n = count();
+    int sent = 0;
+    s32 index;
+
+    if (!n) return 0;
+    bpf_for(index, 0, end) {
+        struct task_struct *p;
+        if (!scx_bpf_dsq_nr_queued(QUEUE(index))) continue;
+        bpf_for_each(scx_dsq, p, QUEUE(index), 0) {
+            struct thread_state *t = thread_of(p);
+            if (!t || now < t->waits_since + settings.patience) continue;
+            bool here = bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
+            u64 queue = here ? SCX_DSQ_LOCAL : SCX_DSQ_LOCAL_ON | scx_bpf_task_cpu(p);
+            if (!scx_bpf_dsq_move(&___it, p, queue, 0)) continue;
+            n->hastened++;
+            if (here) sent++;
+        }
+    }
+    return sent;
+}
+
+/* hurry(cpu): calls hasten, where it is time to. */
+static bool
+hurry(s32 cpu)
+{
+    u64 now = scx_bpf_now(), before = hastened_at;
+    if (now < before + settings.patience / 8) return false;
+    if (__sync_val_compare_and_swap(&hastened_at, before, now) != before) return false;
+    return hasten(cpu, now) > 0;
+}
+
+/* advance(vtime, cpu): a thread begins to run there. By the rule it may be ahead of the head; then the time
+ * that is now is the head's: else threads that wake would pay for its lead, and those that never sleep would
+ * get more. With homes it is the least head of all: by each CPU's own head, those that compute got 1.2 to 10
+ * times their share beside those that wake (sched/simulate, --clock own). */
 static void
-go_on(struct task_struct *p, struct thread_state *t)
+advance(u64 vtime, s32 cpu)
+{
+    struct domain_state *all = settings.rule ? domain_at(SHARED) : NULL;
+    struct domain_state *own = settings.rule && settings.cpus > 1 ? domain_at(1 + cpu) : NULL;
+    if (all && all->floor < vtime) vtime = all->floor;
+    if (settings.homes) {
+        u64 head = *(volatile u64 *)&least_head;
+        if (head < vtime) vtime = head;
+    }
+    else if (own && own->floor < vtime) {
+        vtime = own->floor;
+    }
+    if (settings.cpus > 1) raise_to(&vnow, vtime);
+    else if (vnow < vtime) vnow = vtime;
+}
+
+/* go_on(p, t, cpu): the running thread gets another slice. */
+static void
+go_on(struct task_struct *p, struct thread_state *t, s32 cpu)
 {
     struct decisions *c = count();
     scx_bpf_task_set_slice(p, settings.slice);
-    advance(t->vtime);
+    t->yielded = 0;
+    if (group_count) sample(t->group);
+    advance(t->vtime, cpu);
     if (c) c->kept++;
 }
 
@@ -587,22 +979,36 @@ dispatch_in_order(s32 cpu, struct task_struct *prev, struct thread_state *t)
     if (t || settings.cpus > 1) {
         struct task_struct *first = scx_bpf_dsq_peek(QUEUE(SLOT_CROWD));
         u64 x = first ? first->scx.dsq_vtime : NEVER;
-        if (settings.cpus > 1 && (first = scx_bpf_dsq_peek(QUEUE(SLOT_PINNED + cpu))) &&
-                first->scx.dsq_vtime < x) {
-            index = SLOT_PINNED + cpu;
-            x = first->scx.dsq_vtime;
+        struct domain_state *own = settings.cpus > 1 ? domain_at(1 + cpu) : NULL;
+        if (own && (first = scx_bpf_dsq_peek(QUEUE(SLOT_PINNED + cpu)))) {
+            own->floor = first->scx.dsq_vtime;
+            if (own->floor < x) {
+                index = SLOT_PINNED + cpu;
+                x = own->floor;
+            }
         }
-        if (t && t->vtime <= x) {
-            go_on(prev, t);
+        if (t && !t->yielded && t->vtime <= x) {
+            go_on(prev, t, cpu);
             return;
         }
     }
     if (!scx_bpf_dsq_move_to_local(QUEUE(index)) &&
             (settings.cpus == 1 || !scx_bpf_dsq_move_to_local(QUEUE(SLOT_CROWD)))) {
-        if (t) go_on(prev, t);
-        return;
+        if (t) go_on(prev, t, cpu);
+        if (t || settings.cpus == 1 || !relieve(cpu)) return;
     }
     if ((c = count())) c->dispatches++;
+}
+
+/* head_here(cpu, x): the least of what this CPU serves. */
+static void
+head_here(s32 cpu, struct found *x)
+{
+    least(SHARED, x, false);
+    if (settings.cpus == 1) return;
+    struct found own = NOTHING(NEVER);
+    least(1 + cpu, &own, false);
+    if (own.vtime < x->vtime) *x = own;
 }
 
 void OPERATION(aggregate_dispatch, s32 cpu, struct task_struct *prev)
@@ -617,18 +1023,23 @@ void OPERATION(aggregate_dispatch, s32 cpu, struct task_struct *prev)
 
     if (settings.stall || !c || !n || !all || !own) return;
     if (prev && (prev->scx.flags & SCX_TASK_QUEUED) && (t = thread_of(prev))) {
-        t->vtime = charged(prev, t);
-        t->since = prev->se.sum_exec_runtime;
+        charge(prev, t);
+        keep_up(t, settings.carry);
     }
+    if (hurry(cpu)) return;
     if (!settings.rule) {
         dispatch_in_order(cpu, prev, t);
         return;
     }
 
+    /* A program that has called execve has got another address space while it ran. */
+    if (prev && (mm = space_of(&c->space, prev)) && mm != c->mm) {
+        c->mm = mm;
+        c->slot = NO_SLOT;
+    }
     mm = c->mm;
-    floor = settings.homes ? NEVER : all->floor;
+    floor = all->floor;
     if (settings.cpus > 1 && own->floor < floor) floor = own->floor;
-    if (settings.homes && all->floor < floor) floor = all->floor;
 
     /* Y */
     if (mm) {
@@ -646,9 +1057,9 @@ void OPERATION(aggregate_dispatch, s32 cpu, struct task_struct *prev)
             }
         }
     }
-    if (t) {
+    if (t && !t->yielded) {
         mine = t->vtime;
-        if (space_of(t, prev) != mm) {
+        if (space_of(&t->space, prev) != mm) {
             if (mine < floor) floor = mine; /* a kernel thread: it may be X, not Y */
         }
         else if (mine <= y) {
@@ -657,15 +1068,14 @@ void OPERATION(aggregate_dispatch, s32 cpu, struct task_struct *prev)
         }
     }
 
-    if (y == NEVER || y > floor + settings.bonus || floor == NEVER) {
-        struct found x = { NO_SLOT, 0, NEVER };
-        least(SHARED, &x, false);
-        if (settings.cpus > 1) least(1 + cpu, &x, false);
-        all->floor = x.vtime;
-        own->floor = x.vtime;
-        if (settings.homes && (x.index == NO_SLOT || y == NEVER || y > x.vtime + settings.bonus)) {
-            u64 nearest = x.vtime < mine ? x.vtime : mine;
-            s32 index = pull(cpu, nearest);
+    /* `near` is the bonus, and not much more than the credit: what floor is too low by, sleepers get as well.
+     * */
+    if (y == NEVER || floor == NEVER || y > floor + settings.near) {
+        struct found x = NOTHING(NEVER);
+        head_here(cpu, &x);
+        if (settings.homes) {
+            compare_homes();
+            s32 index = pull(cpu, x.vtime < mine ? x.vtime : mine);
             if (index != NO_SLOT && scx_bpf_dsq_move_to_local(QUEUE(index))) {
                 n->dispatches++;
                 return;
@@ -688,29 +1098,39 @@ void OPERATION(aggregate_dispatch, s32 cpu, struct task_struct *prev)
         n->by_rule++;
     }
 
-    if (settings.verify && settings.cpus == 1 && (!t || space_of(t, prev) == mm)) verify(ys, mm, mine);
-    if (ys == NO_SLOT) {
-        if (t) go_on(prev, t);
-        return;
-    }
-    if (!scx_bpf_dsq_move_to_local(QUEUE(ys)) && !any(SHARED) && (settings.cpus == 1 || !any(1 + cpu))) {
-        if (t) go_on(prev, t);
-        return;
+    if (settings.verify && settings.cpus == 1 && (!t || space_of(&t->space, prev) == mm))
+        verify(ys, mm, mine);
+    if (ys == NO_SLOT || (!scx_bpf_dsq_move_to_local(QUEUE(ys)) && !any(SHARED) &&
+                          (settings.cpus == 1 || !any(1 + cpu)))) {
+        if (t) go_on(prev, t, cpu);
+        if (t || settings.cpus == 1 || !relieve(cpu)) return;
     }
     n->dispatches++;
 }
 
 /* pin_of(p): the only CPU that p is to wait for, or -1. One with several CPUs, but not all, is given to an
- * idle one of them, or to that on which it ran last. */
+ * idle one of them; else to that on which it ran last, or to another one for which fewer wait. */
 static s32
 pin_of(struct task_struct *p)
 {
-    if (settings.cpus == 1 || p->nr_cpus_allowed >= (int)settings.cpus) return -1;
+    if (settings.cpus == 1 || p->nr_cpus_allowed >= (int)settings.online) return -1;
     s32 cpu = scx_bpf_task_cpu(p);
     if (p->nr_cpus_allowed == 1) return cpu;
     s32 idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
     if (idle >= 0) return idle;
-    return bpf_cpumask_test_cpu(cpu, p->cpus_ptr) ? cpu : (s32)bpf_cpumask_first(p->cpus_ptr);
+    s32 other = scx_bpf_pick_any_cpu(p->cpus_ptr, 0);
+    if (other < 0 || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+        return other >= 0 ? other : (s32)bpf_cpumask_first(p->cpus_ptr);
+    return waiting_for(other) < waiting_for(cpu) ? other : cpu;
+}
+
+/* join(t, pin): t is to wait for that CPU alone. Where those who wait for it get less than others, it is not
+ * behind all of them for what it had elsewhere. */
+static void
+join(struct thread_state *t, s32 pin)
+{
+    u64 most = now_at(pin) + settings.carry;
+    if (t->pin != pin && most < vnow && t->vtime > most) t->vtime = most;
 }
 
 void OPERATION(aggregate_enqueue, struct task_struct *p, u64 flags)
@@ -724,34 +1144,56 @@ void OPERATION(aggregate_enqueue, struct task_struct *p, u64 flags)
         return;
     }
     s32 cpu = scx_bpf_task_cpu(p), pin = pin_of(p);
-    u64 least_vtime = vnow > settings.credit ? vnow - settings.credit : 0;
-    if (t->vtime < least_vtime) t->vtime = least_vtime;
+    leave_slot(t);
+    if (pin >= 0) join(t, pin);
+    t->pin = pin;
+    t->yielded = 0;
+    t->waits_since = scx_bpf_now();
+    keep_up(t, settings.carry);
     args.vtime = t->vtime;
 
+    struct domain_state *counted = settings.cpus > 1 ? domain_at(pin >= 0 ? 1 + pin : SHARED) : NULL;
+    bool first = counted && !__sync_fetch_and_add(&counted->waiting, 1);
+
     if (!settings.rule) {
-        args.dsq_id = QUEUE(pin >= 0 ? SLOT_PINNED + pin : SLOT_CROWD);
+        s32 index = pin >= 0 ? SLOT_PINNED + pin : SLOT_CROWD;
+        struct slot_state *slot = slot_at(index);
+        if (counted && slot) {
+            t->waits_in = index;
+            __sync_fetch_and_add(&slot->users, 1);
+            if (first || t->vtime < counted->floor) counted->floor = t->vtime; /* see now_at */
+        }
+        args.dsq_id = QUEUE(index);
         __scx_bpf_dsq_insert_vtime(p, &args);
     }
     else {
-        leave_slot(t);
-        s32 index = enter_slot(t, space_of(t, p), pin, cpu);
+        s32 index = enter_slot(t, space_of(&t->space, p), pin, cpu);
         struct slot_state *slot = slot_at(index);
-        u32 number = slot ? domain_of(slot) : SHARED;
-        struct domain_state *domain = domain_at(number);
-        if (!slot || !domain) { /* cannot be */
+        if (!slot) { /* cannot be */
             scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, settings.slice, flags);
             return;
         }
         t->waits_in = index;
-        t->pinned = pin >= 0;
         args.dsq_id = QUEUE(index);
         if (settings.cpus > 1) {
-            struct domain_state *counted = pin >= 0 ? domain : domain_at(SHARED);
-            if (counted) __sync_fetch_and_add(&counted->waiting, 1);
+            __sync_fetch_and_add(&slot->arrivals, 1);
+            lower_to(&slot->head, t->vtime);
         }
-        if (t->vtime < slot->head) slot->head = t->vtime;
-        mark(domain, index, true);
-        if (t->vtime < domain->floor) domain->floor = t->vtime;
+        else if (t->vtime < slot->head) {
+            slot->head = t->vtime;
+        }
+        /* Another CPU may become its home meanwhile. */
+        u32 number = domain_of(slot);
+        for (int tries = 0; tries < 4; tries++) {
+            struct domain_state *domain = domain_at(number);
+            if (!domain) break;
+            mark(domain, index, true);
+            lower_floor(domain, t->vtime);
+            if (settings.homes && pin < 0) lower_to(&least_head, t->vtime);
+            u32 present = domain_of(slot);
+            if (present == number) break;
+            number = present;
+        }
         __scx_bpf_dsq_insert_vtime(p, &args);
     }
     if (settings.cpus > 1) {
@@ -768,11 +1210,11 @@ s32 OPERATION(aggregate_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wak
     if (settings.homes) {
         struct thread_state *t = thread_of(p);
         struct slot_state *slot = t && t->hint != NO_SLOT ? slot_at(t->hint) : NULL;
-        if (slot && slot->mm == space_of(t, p) && slot->home >= 0 &&
-                bpf_cpumask_test_cpu(slot->home, p->cpus_ptr) &&
-                scx_bpf_test_and_clear_cpu_idle(slot->home)) {
+        s32 home = slot ? slot->home : -1;
+        if (slot && slot->mm == space_of(&t->space, p) && home >= 0 &&
+                bpf_cpumask_test_cpu(home, p->cpus_ptr) && scx_bpf_test_and_clear_cpu_idle(home)) {
             scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, settings.slice, 0);
-            return slot->home;
+            return home;
         }
     }
     cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
@@ -780,19 +1222,34 @@ s32 OPERATION(aggregate_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wak
     return cpu;
 }
 
+/* Who calls sched_yield goes on only where no other thread waits. */
+bool OPERATION(aggregate_yield, struct task_struct *from, struct task_struct *to)
+{
+    struct thread_state *t = thread_of(from);
+    if (to || !t) return false;
+    t->yielded = 1;
+    scx_bpf_task_set_slice(from, 0);
+    return true;
+}
+
 /* No CPU idles beside a queue. One that went idle while a thread was on its way to a queue is waked here, or
  * at the next tick of one that is busy. */
+static bool
+waits_for(s32 cpu)
+{
+    struct domain_state *all = domain_at(SHARED);
+    return (all && all->waiting) || (cpu >= 0 && waiting_for(cpu));
+}
+
 void OPERATION(aggregate_update_idle, s32 cpu, bool idle)
 {
-    struct domain_state *all = domain_at(SHARED), *own = domain_at(1 + cpu);
-    if (settings.cpus == 1 || !settings.rule || settings.stall || !idle || !all || !own) return;
-    if (all->waiting || own->waiting) scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+    if (settings.cpus == 1 || settings.stall || !idle) return;
+    if (waits_for(cpu)) scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
 void OPERATION(aggregate_tick, struct task_struct *p)
 {
-    struct domain_state *all = domain_at(SHARED);
-    if (settings.cpus == 1 || !settings.rule || !all || !all->waiting) return;
+    if (settings.cpus == 1 || !waits_for(-1)) return;
     s32 cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
     if (cpu >= 0) scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
@@ -802,15 +1259,19 @@ void OPERATION(aggregate_tick, struct task_struct *p)
 void OPERATION(aggregate_running, struct task_struct *p)
 {
     struct thread_state *t = thread_of(p);
-    struct cpu_state *c = cpu_at(scx_bpf_task_cpu(p));
-    u64 mm;
+    s32 cpu = scx_bpf_task_cpu(p);
+    struct cpu_state *c = cpu_at(cpu);
+    struct decisions *n = count();
+    u64 mm, now = vnow;
 
-    if (!t || !c) return;
+    if (!t || !c || !n) return;
     t->since = p->se.sum_exec_runtime;
-    advance(t->vtime);
-    if (!settings.rule) return;
+    if (group_count) sample(t->group);
+    if (t->pin < 0 && now > t->vtime && now - t->vtime > n->lag) n->lag = now - t->vtime;
+    advance(t->vtime, cpu);
     leave_slot(t);
-    mm = space_of(t, p);
+    if (!settings.rule) return;
+    mm = space_of(&t->space, p);
     c->running = mm;
     if (mm && mm != c->mm) {
         c->mm = mm;
@@ -822,20 +1283,22 @@ void OPERATION(aggregate_stopping, struct task_struct *p, bool runnable)
 {
     struct thread_state *t = thread_of(p);
     if (!t) return;
-    t->vtime = charged(p, t);
-    t->since = p->se.sum_exec_runtime;
+    charge(p, t);
     if (settings.homes) {
         struct cpu_state *c = cpu_at(scx_bpf_task_cpu(p));
         if (c) c->running = 0;
     }
 }
 
+/* Before the thread is sent to a CPU or a queue, whichever. */
 void OPERATION(aggregate_runnable, struct task_struct *p, u64 flags)
 {
     struct thread_state *t = thread_of(p);
     if (!t) return;
-    if (t->counts_in >= 0) runnable_weight_changes(t, 0, false);
-    runnable_weight_changes(t, p->scx.weight, true);
+    end_counting(t);
+    begin_counting(t, weight_of(p));
+    if (flags & SCX_ENQ_WAKEUP) wake(t, settings.credit);
+    else keep_up(t, settings.carry);
 }
 
 void OPERATION(aggregate_quiescent, struct task_struct *p, u64 flags)
@@ -843,14 +1306,14 @@ void OPERATION(aggregate_quiescent, struct task_struct *p, u64 flags)
     struct thread_state *t = thread_of(p);
     if (!t) return;
     leave_slot(t);
-    if (t->counts_in >= 0) runnable_weight_changes(t, 0, false);
+    end_counting(t);
 }
 
 void OPERATION(aggregate_enable, struct task_struct *p)
 {
     struct thread_state *t = thread_of(p);
     if (!t) return;
-    t->vtime = vnow;
+    if (t->vtime < vnow) t->vtime = vnow;
     t->since = p->se.sum_exec_runtime;
 }
 
@@ -859,7 +1322,7 @@ void OPERATION(aggregate_disable, struct task_struct *p)
     struct thread_state *t = thread_of(p);
     if (!t) return;
     leave_slot(t);
-    if (t->counts_in >= 0) runnable_weight_changes(t, 0, false);
+    end_counting(t);
 }
 
 static s32
@@ -869,6 +1332,7 @@ group_index(struct cgroup *cgroup)
     return index ? *index : 0;
 }
 
+/* A new thread begins where its parent is, so that nobody gains by new ones. */
 s32 OPERATION(aggregate_init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
     struct thread_state *t = bpf_task_storage_get(&threads, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -877,7 +1341,18 @@ s32 OPERATION(aggregate_init_task, struct task_struct *p, struct scx_init_task_a
     t->hint = NO_SLOT;
     t->waits_in = NO_SLOT;
     t->counts_in = -1;
+    t->pin = -1;
     t->group = group_index(args->cgroup);
+    if (args->fork) {
+        struct task_struct *parent = bpf_get_current_task_btf();
+        struct thread_state *its = thread_of(parent);
+        if (its) {
+            u64 used = parent->se.sum_exec_runtime - its->since;
+            if (used < 1000000000) used = used * WEIGHT_0 / weight_of(parent);
+            if (t->vtime < its->vtime + used) t->vtime = its->vtime + used;
+        }
+        if (group_count && t->group > 0) t->vtime = keep_up_with_groups(t->group, t->vtime, 0);
+    }
     return 0;
 }
 
@@ -886,7 +1361,20 @@ void OPERATION(aggregate_exit_task, struct task_struct *p, struct scx_exit_task_
     struct thread_state *t = thread_of(p);
     if (!t) return;
     leave_slot(t);
-    if (t->counts_in >= 0) runnable_weight_changes(t, 0, false);
+    end_counting(t);
+}
+
+/* is_idle(cgroup): its cpu.idle, which the kernel hands to nobody when a scheduler is attached. */
+static bool
+is_idle(struct cgroup *cgroup)
+{
+    struct cgroup_subsys_state *state = NULL;
+    bool idle = false;
+    int number = bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id);
+
+    bpf_probe_read_kernel(&state, sizeof state, (char *)&cgroup->subsys + number * sizeof state);
+    if (state) bpf_core_read(&idle, sizeof idle, &((struct task_group *)state)->scx.idle);
+    return idle;
 }
 
 s32 SLEEPABLE_OPERATION(aggregate_cgroup_init, struct cgroup *cgroup, struct scx_cgroup_init_args *args)
@@ -904,14 +1392,19 @@ s32 SLEEPABLE_OPERATION(aggregate_cgroup_init, struct cgroup *cgroup, struct scx
         parent = group_index(above);
         bpf_cgroup_release(above);
     }
-    *index = parent; /* unless a group is free */
+    *index = parent; /* unless a place is free */
     for (s32 candidate = 1; candidate < GROUPS; candidate++) {
         may_leave(end);
         struct group_state *group = group_at(candidate);
         if (!group || __sync_val_compare_and_swap(&group->used, 0, 1) != 0) continue;
+        group->life++;
         group->parent = parent;
-        group->weight = args->weight;
-        group->counted = args->weight;
+        group->given = weight_of_group(args->weight);
+        group->idle = is_idle(cgroup);
+        group->weight = group->counted = group->idle ? WEIGHT_IDLE : group->given;
+        group->sum = group->sample = 0;
+        group->in = 0;
+        group->vtime = vnow;
         __sync_fetch_and_add(&group_count, 1);
         *index = candidate;
         break;
@@ -920,20 +1413,28 @@ end:
     return 0;
 }
 
-void OPERATION(aggregate_cgroup_exit, struct cgroup *cgroup)
+/* own_group(cgroup): its state; NULL, if it is counted as its parent. */
+static struct group_state *
+own_group(struct cgroup *cgroup)
 {
     s32 index = group_index(cgroup);
-    struct group_state *group = index > 0 ? group_at(index) : NULL;
     struct cgroup *above = cgroup->level > 0 ? bpf_cgroup_ancestor(cgroup, cgroup->level - 1) : NULL;
-    bool own = true;
+    bool own = index > 0;
 
     if (above) {
-        own = group_index(above) != index;
+        if (group_index(above) == index) own = false;
         bpf_cgroup_release(above);
     }
-    if (!group || !own) return;
+    return own ? group_at(index) : NULL;
+}
+
+void OPERATION(aggregate_cgroup_exit, struct cgroup *cgroup)
+{
+    struct group_state *group = own_group(cgroup);
+    if (!group) return;
+    group_weighs(group, 0);
+    group->life++; /* who still counts in it leaves no sum */
     __sync_fetch_and_add(&group_count, -1);
-    group->sum = 0;
     group->used = 0;
 }
 
@@ -945,31 +1446,35 @@ void OPERATION(aggregate_cgroup_move, struct task_struct *p, struct cgroup *from
 
 void OPERATION(aggregate_cgroup_set_weight, struct cgroup *cgroup, u32 weight)
 {
-    s32 index = group_index(cgroup);
-    struct group_state *group = index > 0 ? group_at(index) : NULL;
-    struct group_state *parent = group && group->parent >= 0 ? group_at(group->parent) : NULL;
-
+    struct group_state *group = own_group(cgroup);
     if (!group) return;
-    group->weight = weight;
-    if (parent && group->sum) {
-        __sync_fetch_and_add(&parent->sum, (u64)weight - group->counted);
-        group->counted = weight;
-    }
+    group->given = weight_of_group(weight);
+    if (!group->idle) group_weighs(group, group->given);
+}
+
+void OPERATION(aggregate_cgroup_set_idle, struct cgroup *cgroup, bool idle)
+{
+    struct group_state *group = own_group(cgroup);
+    if (!group) return;
+    group->idle = idle;
+    group_weighs(group, idle ? WEIGHT_IDLE : group->given);
 }
 
 s32 SLEEPABLE_OPERATION(aggregate_init)
 {
     struct group_state *root = group_at(0);
 
+    if (settings.cpus > CPUS) return -7; /* E2BIG */
     if (root) {
         root->parent = -1;
-        root->weight = 100;
+        root->weight = WEIGHT_0;
         root->used = 1;
     }
     /* The maps may have served before. */
     in_use = SLOT_FIRST / 64 + 1;
     next_slot = SLOT_FIRST;
-    vnow = runnable_weight = 0;
+    vnow = runnable_weight = runnable_sample = hastened_at = 0;
+    group_count = 0;
     ending.kind = 0;
     for (s32 index = 0; index < SLOTS; index++) {
         may_leave(end);
@@ -984,6 +1489,11 @@ s32 SLEEPABLE_OPERATION(aggregate_init)
         slot->home = slot->pin;
         slot->head = NEVER;
         slot->users = 0;
+        struct group_state *group = index < GROUPS ? group_at(index) : NULL;
+        if (group) {
+            group->sum = group->sample = 0;
+            group->in = group->used = index == 0;
+        }
         if (!settings.rule && index >= SLOT_FIRST) break;
         s32 error = scx_bpf_create_dsq(QUEUE(index), -1);
         if (error) return error;
@@ -994,6 +1504,7 @@ s32 SLEEPABLE_OPERATION(aggregate_init)
         if (!domain) break;
         domain->floor = NEVER;
         domain->waiting = 0;
+        domain->scanners = 0;
         for (int word = 0; word < SLOT_WORDS; word++) domain->bits[word] = 0;
         struct cpu_state *c = number < CPUS ? cpu_at(number) : NULL;
         if (c) {
@@ -1019,6 +1530,7 @@ struct sched_ext_ops aggregate = {
     .enqueue = (void *)aggregate_enqueue,
     .dispatch = (void *)aggregate_dispatch,
     .tick = (void *)aggregate_tick,
+    .yield = (void *)aggregate_yield,
     .runnable = (void *)aggregate_runnable,
     .running = (void *)aggregate_running,
     .stopping = (void *)aggregate_stopping,
@@ -1032,6 +1544,7 @@ struct sched_ext_ops aggregate = {
     .cgroup_exit = (void *)aggregate_cgroup_exit,
     .cgroup_move = (void *)aggregate_cgroup_move,
     .cgroup_set_weight = (void *)aggregate_cgroup_set_weight,
+    .cgroup_set_idle = (void *)aggregate_cgroup_set_idle,
     .init = (void *)aggregate_init,
     .exit = (void *)aggregate_exit,
     .flags = SCX_OPS_KEEP_BUILTIN_IDLE,

@@ -384,6 +384,27 @@ attach_map(struct bpf_object *object)
     return link;
 }
 
+/* set_policy(settings): what follows from the options. On one CPU nothing is lost by the carry: nobody is
+ * ahead of the head by more than the bonus and a slice. With homes a CPU sees that another one is behind when
+ * it is ahead of that by as much, and may be a slice and a bonus further. */
+static void
+set_policy(struct settings *settings)
+{
+    bool homes = options.homes && processors.highest > 0;
+    double apart = options.bonus + options.slice, carry = homes ? 2 * apart : apart;
+    double near = options.credit > 1 ? options.credit : 1, weight = 1024;
+
+    *settings = (struct settings){
+        .bonus = options.bonus * 1e6, .slice = options.slice * 1e6, .credit = options.credit * 1e6,
+        .carry = (carry > options.credit ? carry : options.credit) * 1e6,
+        .near = (near < options.bonus ? near : options.bonus) * 1e6, .patience = options.watchdog / 2 * 1e9,
+        .cpus = processors.highest + 1, .online = processors.online,
+        .rule = options.rule, .homes = homes, .verify = options.verify, .stall = options.stall,
+    };
+    for (int nice = 0; nice > -20; nice--) weight *= 1.25;
+    for (int step = 0; step < 40; step++, weight /= 1.25) settings->weights[step] = weight + 0.5;
+}
+
 static struct bpf_object *
 load_scheduler(void)
 {
@@ -394,12 +415,6 @@ load_scheduler(void)
     size_t size;
     int error;
 
-    *settings = (struct settings){
-        .bonus = options.bonus * 1e6, .slice = options.slice * 1e6, .credit = options.credit * 1e6,
-        .cpus = sysconf(_SC_NPROCESSORS_CONF), .rule = options.rule,
-        .homes = options.homes && sysconf(_SC_NPROCESSORS_CONF) > 1, .verify = options.verify,
-        .stall = options.stall,
-    };
     if (!map) die("the BPF object has no scheduler; build it anew");
     /* Found by BTF, as its place in the struct is another one from release to release. */
     const struct btf *btf = bpf_object__btf(object);
@@ -409,8 +424,7 @@ load_scheduler(void)
     /* The kernel does not attach it where a CPU has come or gone since this number was read. */
     first_line("/sys/kernel/sched_ext/hotplug_seq", line, sizeof line);
     count_processors();
-    settings->cpus = processors.highest + 1;
-    settings->homes = options.homes && processors.highest > 0;
+    set_policy(settings);
     for (int i = 0; type && image && i < (int)BTF_INFO_VLEN(type->info); i++) {
         const struct btf_member *member = (const struct btf_member *)(type + 1) + i;
         const char *name = btf__name_by_offset(btf, member->name_off);
@@ -571,6 +585,7 @@ read_decisions(struct bpf_object *scheduler, struct decisions *sum)
             unsigned long long *to = (void *)sum;
             for (size_t i = 0; i < offsetof(struct decisions, lead) / sizeof *to; i++) to[i] += from[i];
             if (each[cpu].lead > sum->lead) sum->lead = each[cpu].lead;
+            if (each[cpu].lag > sum->lag) sum->lag = each[cpu].lag;
         }
     }
     free(each);
@@ -651,7 +666,8 @@ write_decisions(FILE *file, const struct decisions *d)
     write_count(file, "crowded", d->crowded);
     write_count(file, "verified", d->verified);
     write_count(file, "wrong", d->wrong);
-    fprintf(file, "\"lead_ms\": %.3f", d->lead / 1e6);
+    write_count(file, "hastened", d->hastened);
+    fprintf(file, "\"lead_ms\": %.3f, \"lag_ms\": %.3f", d->lead / 1e6, d->lag / 1e6);
 }
 
 static void

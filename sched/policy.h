@@ -32,7 +32,12 @@ struct settings {
     unsigned long long bonus;
     unsigned long long slice;
     unsigned long long credit;  /* virtual time that a sleeper may be behind the others when it wakes */
-    unsigned int cpus;
+    unsigned long long carry;   /* virtual time that others may be behind, without having slept */
+    unsigned long long near;    /* heads are compared when Y is further ahead of the last known head */
+    unsigned long long patience; /* a thread that has waited so long goes first */
+    unsigned int weights[40];   /* of nice -20 to 19; 1024 is that of nice 0 */
+    unsigned int cpus;          /* the greatest number of a CPU that is online, and 1 */
+    unsigned int online;        /* CPUs that are */
     unsigned char rule;         /* 0: virtual-time order alone, in one queue */
     unsigned char homes;        /* 1: processor aggregation */
     unsigned char verify;       /* 1: look at every waiting thread at each decision, and count wrong ones */
@@ -48,9 +53,11 @@ struct decisions {
     unsigned long long taken;       /* address spaces that a CPU took from another one */
     unsigned long long spilled;     /* single threads that a CPU took */
     unsigned long long crowded;     /* times that an address space found no free slot */
+    unsigned long long hastened;    /* threads that went first because they had waited so long */
     unsigned long long verified;    /* decisions looked at (verify) */
     unsigned long long wrong;       /* of them: others than the rule's */
     unsigned long long lead;        /* greatest lead of a thread over the head that waited, in ns (verify) */
+    unsigned long long lag;         /* by how much a thread was behind vnow at most when it began to run */
 };
 
 /* What the observer counts of all scheduling, whoever schedules. Times in ns. */

@@ -7,15 +7,24 @@ require_relative "helper"
 class TestFairness < Minitest::Test
   include InGuest
 
-  # What the kernel makes of nice 0, 5 and -5, in hundredths of nice 0's.
-  WEIGHTS = { 0 => 100, 5 => 33, -5 => 305 }.freeze
+  # What the kernel makes of nice values; of 1,024.
+  WEIGHTS = { 0 => 1024, 5 => 335, -5 => 3121, 10 => 110, 19 => 15 }.freeze
 
-  def assert_shares(wanted, report, message)
+  GROUPS = <<~'SHELL'
+    groups=/sys/fs/cgroup
+    a=$groups/a b=$groups/b
+    mkdir -p $a $b/c $b/d
+    echo +cpu >$b/cgroup.subtree_control
+    # in_group DIRECTORY COMMAND... in the place of this shell.
+    in_group() { sh -c 'echo $PPID' >$1/cgroup.procs; shift; exec "$@"; }
+  SHELL
+
+  def assert_shares(wanted, report, message, within: 0.02)
     total = used(report).sum
     shares = used(report).map { |time| time / total }
     wanted = wanted.map { |weight| weight.fdiv(wanted.sum) }
     shares.zip(wanted) do |share, want|
-      assert_in_delta 1, share / want, 0.02, "#{message}: #{shares}, wanted #{wanted}"
+      assert_in_delta 1, share / want, within, "#{message}: #{shares}, wanted #{wanted}"
     end
     total
   end
@@ -23,77 +32,181 @@ class TestFairness < Minitest::Test
   # A share is met but for a slice and the bonus for each thread: slices are short here, and runs long.
   def test_shares_and_weights
     result = guest(<<~SHELL)
+      #{GROUPS}
       for policy in rule no-rule; do
         [ $policy = rule ] && option= || option=--no-rule
         start $policy --slice 2 $option || exit 1
-        spin 3000 5 1 1 >/out/$policy.threads || exit 1
+        spin 5000 5 1 1 >/out/$policy.threads || exit 1
         spin 6000 1 2,nice=5 1,nice=-5 >/out/$policy.nice || exit 1
-        mkdir -p /sys/fs/cgroup/a /sys/fs/cgroup/b/c /sys/fs/cgroup/b/d
-        echo +cpu >/sys/fs/cgroup/b/cgroup.subtree_control
-        echo 300 >/sys/fs/cgroup/a/cpu.weight
-        echo 50 >/sys/fs/cgroup/b/d/cpu.weight
-        spin 12000 1,cgroup=/sys/fs/cgroup/a 4,cgroup=/sys/fs/cgroup/b/c 2,cgroup=/sys/fs/cgroup/b/d 1 \
-          >/out/$policy.cgroups || exit 1
+        spin 6000 1,nice=10 1,nice=19 >/out/$policy.small || exit 1
+        echo 300 >$a/cpu.weight
+        echo 50 >$b/d/cpu.weight
+        spin 12000 1,cgroup=$a 4,cgroup=$b/c 2,cgroup=$b/d 1 >/out/$policy.cgroups || exit 1
         finish
       done
     SHELL
     %w[rule no-rule].each do |policy|
       report = printed(result, "#{policy}.threads")
       total = assert_shares([5, 1, 1], report, "#{policy}, threads")
-      assert_in_delta 3000, total, 60, "#{policy}: the CPU was idle"
+      assert_in_delta 5000, total, 100, "#{policy}: the CPU was idle"
       report["processes"].each do |process|
         process["threads"].each { |time| assert_in_delta 1, time / (total / 7), 0.02, "#{policy}: a thread" }
       end
       weights = [WEIGHTS[0], 2 * WEIGHTS[5], WEIGHTS[-5]]
       assert_shares(weights, printed(result, "#{policy}.nice"), "#{policy}, nice")
+      assert_shares([WEIGHTS[10], WEIGHTS[19]], printed(result, "#{policy}.small"),
+                    "#{policy}, nice 10 and 19", within: 0.05)
       # a: 300; b: 100, of which c has 100 of 150 and d 50; the last is in the root itself, with 100.
       weights = [300, 100 * 2 / 3r, 100 / 3r, 100]
       assert_shares(weights, printed(result, "#{policy}.cgroups"), "#{policy}, cgroups")
     end
   end
 
+  # A group's share is the same, whether one of its threads computes, or ten take turns and nine sleep, in one
+  # group or in two within it, or one short process comes after the other.
+  def test_a_group_whose_threads_sleep_gets_no_more_than_its_share
+    result = guest(<<~SHELL)
+      #{GROUPS}
+      for policy in rule no-rule; do
+        [ $policy = rule ] && option= || option=--no-rule
+        start $policy $option || exit 1
+        spin 3000 10,hand=1,cgroup=$b/c 1,cgroup=$a >/out/$policy.hand || exit 1
+        spin 3000 10,hand=1,cgroup=$b/c 10,hand=0.3,cgroup=$b/d 2,cgroup=$a >/out/$policy.both || exit 1
+        in_group $b/c sh -c \
+          'while :; do sh -c "i=0; while [ \\$i -lt 3000 ]; do i=\\$((i+1)); done"; done' & forks=$!
+        spin 3000 1,cgroup=$a >/out/$policy.forks || exit 1
+        kill $forks; wait $forks 2>/dev/null
+        finish
+      done
+    SHELL
+    %w[rule no-rule].each do |policy|
+      assert_shares([1, 1], printed(result, "#{policy}.hand"), "#{policy}, ten that hand on beside one")
+      assert_shares([1, 1, 2], printed(result, "#{policy}.both"), "#{policy}, two such in one group",
+                    within: 0.03)
+      beside = used(printed(result, "#{policy}.forks")).sum
+      assert_in_delta 1500, beside, 45, "#{policy}: ms of 3,000 beside a group that forks"
+    end
+  end
+
+  # cpu.weight, cpu.idle, nice and the cgroup change while threads wait and run, and groups end; then the sums
+  # are right.
+  def test_changes_and_ends_of_groups_leave_no_trace
+    result = guest(<<~SHELL)
+      #{GROUPS}
+      start changes --slice 2 || exit 1
+      spin 3000 3,cgroup=$a 2,cgroup=$b/c 2,rest=1/1,cgroup=$b/d 4,hand=1 >/dev/null & busy=$!
+      usleep 500000
+      turn=0
+      while kill -0 $busy 2>/dev/null; do
+        turn=$((turn + 1))
+        mkdir -p $groups/e$turn/f
+        echo $((turn % 7 * 90 + 1)) >$a/cpu.weight
+        echo $((turn % 5 * 60 + 1)) >$b/cpu.weight
+        echo $((turn % 2)) >$b/cpu.idle
+        for pid in $(pidof spin); do
+          echo $pid >$groups/e$turn/f/cgroup.procs
+          renice -n $((turn % 20)) -p $pid
+          break
+        done 2>/dev/null
+        usleep 20000
+        for pid in $(cat $groups/e$turn/f/cgroup.procs); do echo $pid >$a/cgroup.procs; done 2>/dev/null
+        rmdir $groups/e$turn/f $groups/e$turn
+      done
+      wait $busy
+      echo turns $turn
+      echo 0 >$b/cpu.idle
+      echo 100 >$a/cpu.weight; echo 100 >$b/cpu.weight
+      mkdir $groups/e $groups/e/f || exit 1
+      spin 6000 1,cgroup=$a 2,cgroup=$b/c 1,cgroup=$groups/e/f 1 >/out/after || exit 1
+      spin 6000 1,cgroup=$b/c 1,cgroup=$b/d 1,nice=5 >/out/within || exit 1
+      echo 1 >$b/cpu.idle
+      spin 1000 1,cgroup=$a 1,cgroup=$b/c >/out/idle || exit 1
+      finish
+    SHELL
+    assert_operator result.stdout[/turns (\d+)/, 1].to_i, :>, 20
+    assert_shares([1, 1, 1, 1], printed(result, "after"), "a, b, e and the root's one")
+    assert_shares([50, 50, 32.7], printed(result, "within"), "c and d in b, and one of nice 5")
+    assert_operator used(printed(result, "idle"))[1], :<, 30, "ms of 1,000 for a group with cpu.idle"
+  end
+
   # ms between ticks of the guest's kernel: a slice ends at the first tick after it.
   TICK = 4
 
-  # The bound, of sched/README.md: for each other thread that may run, here all of one weight, three bonuses,
-  # the credit, and two slices with their ticks. By so much two threads can be apart, too.
+  # The bound, of sched/README.md: for each other thread that may run, here all of nice 0. Two threads can be
+  # apart by so much, too. The one of nice 5 waits the longer, as its own slice is longer in virtual time.
   def test_no_thread_waits_longer_than_the_bound
     threads = 24
+    slice = 3 + TICK
     result = guest(<<~SHELL)
       for bonus in 0 5 20; do
         start bonus$bonus --bonus $bonus --slice 3 --credit 5 || exit 1
-        spin 3000 #{threads} 1 1,rest=1/2 4,rest=0.2/0.1 >/out/spin$bonus || exit 1
+        spin 3000 #{threads} 1 1,rest=1/2 4,rest=0.2/0.1 1,nice=5 >/out/spin$bonus || exit 1
         finish
       done
     SHELL
     [0, 5, 20].each do |bonus|
-      pids = printed(result, "spin#{bonus}")["processes"].map { |process| process["pid"] }
-      rows = result.json("bonus#{bonus}.json")["processes"].select { |row| pids.include?(row["pid"]) }
-      apart = (3 * bonus) + 5 + (2 * (3 + TICK))
-      bound = apart * (threads + 6)
-      rows.each { |row| assert_operator row["longest_wait_ms"], :<=, bound, "bonus #{bonus}: #{row}" }
+      processes = printed(result, "spin#{bonus}")["processes"]
+      counted = result.json("bonus#{bonus}.json")
+      apart = (2 * bonus) + [bonus, 5].min + 5 + slice
+      processes.each do |process|
+        row = counted["processes"].find { |one| one["pid"] == process["pid"] }
+        own = process["nice"].zero? ? 0 : slice * (WEIGHTS[0].fdiv(WEIGHTS[process["nice"]]) - 1)
+        bound = (apart + own + slice) * (threads + 7)
+        assert_operator row["longest_wait_ms"], :<=, bound, "bonus #{bonus}: #{row}"
+      end
+      assert_operator counted["decisions"]["lag_ms"], :<=, [5, bonus + slice].max, "bonus #{bonus}"
       spin = used(printed(result, "spin#{bonus}"))
-      assert_in_delta spin[0] / threads, spin[1], apart, "bonus #{bonus}: ms of the lone thread"
+      assert_in_delta spin[0] / threads, spin[1], apart + slice, "bonus #{bonus}: ms of the lone thread"
     end
   end
 
-  # Processes that compute beside 320 threads that talk get what they get without the rule, neither less nor
-  # more. In 3 s that is some fifty ms for each thread, so a slice is a seventh of it.
-  def test_a_lone_process_beside_a_chatroom
+  # nice 19 beside 16 that compute: by virtual time alone it would wait for ten seconds, and one with cpu.idle
+  # for a minute.
+  def test_no_thread_waits_until_the_watchdog
     result = guest(<<~SHELL)
+      #{GROUPS}
+      echo 1 >$a/cpu.idle
       for policy in rule no-rule; do
         [ $policy = rule ] && option= || option=--no-rule
-        start $policy $option || exit 1
-        while :; do chatroom 8 1 20 10 >/dev/null; done &
-        talk=$!
-        usleep 200000
-        spin 3000 1 3 >/out/$policy.spin || exit 1
-        kill $talk
-        killall chatroom
+        start $policy --watchdog 2 $option || exit 1
+        spin 5000 1,nice=19 16 1,cgroup=$a >/out/$policy.spin || exit 1
         finish
       done
     SHELL
-    with, without = %w[rule no-rule].map { |policy| used(printed(result, "#{policy}.spin")).sum }
-    assert_in_delta 1, with / without, 0.2, "ms of 3,000: #{with} with the rule, #{without} without"
+    %w[rule no-rule].each do |policy|
+      counted = result.json("#{policy}.json")
+      assert_operator counted["decisions"]["hastened"], :>, 4, policy
+      # Half of the watchdog's time and an eighth of that, until it is found; then the other one that was.
+      pids = printed(result, "#{policy}.spin")["processes"].map { |process| process["pid"] }
+      rows = counted["processes"].select { |row| pids.include?(row["pid"]) }
+      longest = rows.map { |row| row["longest_wait_ms"] }.max
+      assert_operator longest, :<=, 1125 + (3 * (5 + TICK)), "#{policy}: #{rows}"
+      shares = used(printed(result, "#{policy}.spin"))
+      assert_operator shares[0], :>, 10, "#{policy}: ms of nice 19"
+      assert_operator shares[2], :>, 10, "#{policy}: ms of cpu.idle"
+    end
+  end
+
+  # Processes that compute beside a chatroom get what they get without the rule, neither less nor more. With a
+  # bonus of 20 ms each may be behind the others by that, and by the credit and a slice.
+  def test_a_lone_process_beside_a_chatroom
+    result = guest(<<~SHELL)
+      for policy in rule no-rule rule-20; do
+        case $policy in rule) option= ;; rule-20) option="--bonus 20" ;; *) option=--$policy ;; esac
+        start $policy $option || exit 1
+        chatroom 4 1 4 1000000 >/dev/null & talk=$!
+        usleep 500000
+        spin 4000 1 3 >/out/$policy.spin || exit 1
+        kill $talk
+        killall chatroom
+        wait $talk 2>/dev/null
+        finish
+      done
+    SHELL
+    with, without, with20 = %w[rule no-rule rule-20].map do |policy|
+      used(printed(result, "#{policy}.spin")).sum
+    end
+    assert_in_delta 1, with / without, 0.03, "ms of 4,000: #{with} with the rule, #{without} without"
+    assert_in_delta without / 4, with20 / 4, 20 + 5 + 5 + TICK, "ms a thread, with a bonus of 20 ms"
   end
 end

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Processes that compute and nothing else, to see how a scheduler divides CPUs.
  *
- * usage: spin MS PROCESS...    PROCESS: THREADS[,nice=N][,cgroup=DIRECTORY][,cpu=N][,rest=MS/MS]
+ * usage: spin MS PROCESS...
+ *   PROCESS: THREADS[,nice=N][,cgroup=DIRECTORY][,cpu=N[-N]][,rest=MS/MS][,hand=MS][,yield]
  * nice: for all of its threads. cgroup: a directory with cgroup.procs. cpu: its threads may run on that one
- * alone. rest: runs so many ms of CPU time, then sleeps so many.
+ * alone, or from one to another. rest: runs so many ms of CPU time, then sleeps so many. hand: its threads
+ * hand on to one another: one runs so many ms, then wakes the next and sleeps. yield: its threads call
+ * sched_yield again and again.
  * Prints one line of JSON: for each process the ms of CPU time that each thread had in MS ms, which begin
  * when all threads are there, and its pid. Status 1 and a line on standard error where the system refuses.
  */
@@ -12,6 +15,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +27,7 @@
 
 #define PROCESSES 64
 #define THREADS 256
+#define OPTIONS "[,nice=N][,cgroup=DIRECTORY][,cpu=N[-N]][,rest=MS/MS][,hand=MS][,yield]"
 
 struct shared {
     double start, end; /* ms of the monotonic clock; 0: not yet known */
@@ -32,14 +37,15 @@ struct shared {
 };
 
 struct process {
-    int threads, nice, cpu;
-    double runs, sleeps;
+    int threads, nice, cpu, cpu_to, yields;
+    double runs, sleeps, hand;
     char cgroup[200];
 };
 
 static struct shared *shared;
 static struct process given[PROCESSES];
 static int mine;
+static sem_t turn[THREADS];
 
 static void __attribute__((noreturn))
 fail(const char *what)
@@ -71,11 +77,15 @@ spin(void *argument)
     struct process *process = &given[mine];
     double from = 0, to = 0, slept_at = 0;
     volatile double *start = &shared->start, *end = &shared->end;
+    int number = (double *)argument - shared->used[mine];
+    sem_t *next = &turn[(number + 1) % process->threads];
 
     __atomic_fetch_add(&shared->ready, 1, __ATOMIC_RELAXED);
     while (*start == 0) pause_ms(5);
+    if (process->hand && number > 0) sem_wait(&turn[number]);
     for (;;) {
         for (volatile int i = 0; i < 20000; i++);
+        if (process->yields) sched_yield();
         double used = ms(CLOCK_THREAD_CPUTIME_ID), now = ms(CLOCK_MONOTONIC);
         if (now >= *end) break;
         if (now < *start) from = used;
@@ -84,7 +94,13 @@ spin(void *argument)
             pause_ms(process->sleeps);
             slept_at = used;
         }
+        if (process->hand && used - slept_at >= process->hand) {
+            slept_at = used;
+            sem_post(next);
+            sem_wait(&turn[number]);
+        }
     }
+    sem_post(next);
     *(double *)argument = to - from;
     return NULL;
 }
@@ -107,7 +123,7 @@ run(void)
     if (setpriority(PRIO_PROCESS, 0, process->nice)) fail("nice");
     CPU_ZERO(&cpus);
     if (process->cpu >= 0) {
-        CPU_SET(process->cpu, &cpus);
+        for (int cpu = process->cpu; cpu <= process->cpu_to; cpu++) CPU_SET(cpu, &cpus);
         if (sched_setaffinity(0, sizeof cpus, &cpus)) fail("cpu");
     }
     for (int i = 0; i < process->threads; i++) {
@@ -125,7 +141,11 @@ read_process(struct process *process, char *text)
     process->threads = word ? atoi(word) : 0;
     while ((word = strtok_r(NULL, ",", &save))) {
         if (sscanf(word, "nice=%d", &process->nice) == 1) continue;
-        if (sscanf(word, "cpu=%d", &process->cpu) == 1) continue;
+        int found = sscanf(word, "cpu=%d-%d", &process->cpu, &process->cpu_to);
+        if (found == 1) process->cpu_to = process->cpu;
+        if (found >= 1) continue;
+        if (sscanf(word, "hand=%lf", &process->hand) == 1) continue;
+        if (!strcmp(word, "yield") && (process->yields = 1)) continue;
         if (sscanf(word, "cgroup=%199s", process->cgroup) == 1) continue;
         if (sscanf(word, "rest=%lf/%lf", &process->runs, &process->sleeps) == 2) continue;
         return 0;
@@ -140,15 +160,14 @@ main(int argc, char **argv)
     double time = argc > 1 ? atof(argv[1]) : 0;
 
     if (count < 1 || count > PROCESSES || time <= 0) {
-        fputs("usage: spin MS THREADS[,nice=N][,cgroup=DIRECTORY][,cpu=N][,rest=MS/MS]...\n", stderr);
+        fputs("usage: spin MS THREADS" OPTIONS "...\n", stderr);
         return 2;
     }
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) fail("memory");
     for (mine = 0; mine < count; mine++) {
         if (!read_process(&given[mine], argv[mine + 2])) {
-            fprintf(stderr, "spin: error: process %d is not THREADS[,nice=N][,cgroup=DIRECTORY][,cpu=N]"
-                    "[,rest=MS/MS]\n", mine + 1);
+            fprintf(stderr, "spin: error: process %d is not THREADS" OPTIONS "\n", mine + 1);
             return 2;
         }
         threads += given[mine].threads;
