@@ -4,7 +4,7 @@
  * process at the first difference (check level 2, and GC.verify_internal_consistency). A message names the
  * structure, the field, what was expected and what was found.
  *
- * Entry points: cow_verify_slot_map, cow_verify_leaf, cow_verify_seal, cow_verify_nursery,
+ * Entry points: cow_verify_slot_map, cow_verify_leaf, cow_verify_unread, cow_verify_seal, cow_verify_nursery,
  * cow_verify_growth, cow_verify_pressure, cow_verify_substring, cow_verify_substrings.
  *
  * Who writes this memory after a fork: nobody.
@@ -32,6 +32,17 @@ cow_verify_leaf(rb_objspace_t *objspace, VALUE obj, struct verify_internal_consi
                 rb_obj_info(obj), cow_bits_are_old(&bits) ? "old" : "young", children);
         data->err_count++;
     }
+}
+
+/* Whether marking does not read +obj+: what it refers to, a class that is never freed, may be marked later in
+ * an incremental marking. */
+static bool
+cow_verify_unread(VALUE obj)
+{
+    const struct cow_object_bits bits = cow_object_bits((uintptr_t)obj);
+
+    return cow_bit_test(&bits, COW_BITMAP_LEAF) || BUILTIN_TYPE(obj) == T_FLOAT ||
+           BUILTIN_TYPE(obj) == T_BIGNUM;
 }
 
 /* Checks a string that shares its middle (substrings.c). */

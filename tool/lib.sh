@@ -35,6 +35,8 @@ kind_options() {
         echo "optflags='-O3 -fno-omit-frame-pointer' cppflags='-DCOW_CENSUS=1'" ;;
       debug)
         echo "optflags=-O1 cppflags='-DRUBY_DEBUG=1 -DRGENGC_CHECK_MODE=1'" ;;
+      strict)
+        echo "optflags=-O1 cppflags='-DRUBY_DEBUG=1 -DRGENGC_CHECK_MODE=2'" ;;
       asan) # of jemalloc's blocks it knows nothing; the rest as in CRuby's doc/contributing/building_ruby.md
         echo "--without-jemalloc --disable-yjit optflags=-O1" \
              "cflags='-fsanitize=address -fno-omit-frame-pointer -DUSE_MN_THREADS=0'" ;;

@@ -247,6 +247,19 @@ class TestLeaves < Minitest::Test
     RUBY
   end
 
+  # In the middle of an incremental marking leaves are marked, and their class may not be yet.
+  def test_leaves_are_verified_in_the_middle_of_marking
+    run_leaves(<<~'RUBY')
+      strings = Array.new(2_000) { |i| "string #{i}" }
+      4.times { GC.start }
+      20.times do |i|
+        GC.start(immediate_mark: false, immediate_sweep: false)
+        GC.verify_internal_consistency
+        strings << i.to_s
+      end
+    RUBY
+  end
+
   # A full collection does without an OS page that is full of leaves and must not be accessed.
   def test_full_marking_does_not_read_leaves
     skip "assertions read objects" if ASSERTIONS

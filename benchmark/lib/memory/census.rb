@@ -12,7 +12,7 @@ module CowBench
 
     # +file+: what COWRUBY_CENSUS named. Raises Unreadable, with the reason in one line.
     def self.load(file)
-      new(File.foreach(file).with_index(1).map do |line, number|
+      new(File.foreach(file, mode: "rb").with_index(1).map do |line, number|
         found = LINE.match(line)
         raise Unreadable, "#{file}, line #{number}: not of a census: #{line.inspect}" unless found
 

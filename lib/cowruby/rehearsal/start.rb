@@ -31,7 +31,7 @@ module CowRuby
 
         # The jobs that COWRUBY_REHEARSAL_JOBS names.
         def jobs
-          names = ENV["COWRUBY_REHEARSAL_JOBS"].to_s.split(/[\s,]+/).reject(&:empty?)
+          names = ENV["COWRUBY_REHEARSAL_JOBS"].to_s.scrub("?").split(/[\s,]+/).reject(&:empty?)
           Rehearsal.jobs(*names) if names.any?
         end
 
@@ -57,12 +57,19 @@ module CowRuby
         elsif @value == "auto"
           return learn
         elsif !@value.empty?
-          rehearse(File.expand_path(@value), host: host, https: https)
+          rehearse(file, host: host, https: https)
         end
         @app
       end
 
       private
+
+      # A name that begins with ~ may be of no user: then it is a file's.
+      def file
+        File.expand_path(@value)
+      rescue ArgumentError
+        File.absolute_path(@value)
+      end
 
       # What the user says of all requests; nil: nothing.
       def host
