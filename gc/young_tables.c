@@ -286,12 +286,13 @@ rb_young_inherited_constant_p(ID id, const void *cache)
 }
 
 static int
-cow_young_list_class(st_data_t klass, st_data_t young, st_data_t list)
+cow_young_list_class(st_data_t klass, st_data_t value, st_data_t arg)
 {
-    VALUE **next = (VALUE **)list;
+    struct cow_young_class *young = (struct cow_young_class *)value, **first = (struct cow_young_class **)arg;
 
-    *(*next)++ = klass;
-    *(*next)++ = young;
+    young->klass = klass;
+    young->next = *first;
+    *first = young;
     return ST_CONTINUE;
 }
 
@@ -319,27 +320,23 @@ cow_young_replace_method(VALUE *method, void *ignored, int existing)
 }
 
 /* After objects have moved: enters the young parts of classes under the new addresses of their classes, and
- * updates what they refer to. */
+ * updates what they refer to. Needs no memory, which a collection could not ask for: the table has room for
+ * as many entries as it had. */
 void
 rb_young_tables_update_references(void)
 {
+    struct cow_young_class *first = NULL;
+
     if (rb_young_tables.inherited_fstrings) rb_gc_update_tbl_refs(rb_young_tables.inherited_fstrings);
     if (rb_young_tables.classes == NULL || rb_young_tables.classes->num_entries == 0) return;
 
-    const size_t count = rb_young_tables.classes->num_entries;
-    VALUE *list = malloc(count * 2 * sizeof(VALUE)), *next = list; /* in a collection */
-    if (list == NULL) rb_memerror();
-
-    st_foreach(rb_young_tables.classes, cow_young_list_class, (st_data_t)&next);
+    st_foreach(rb_young_tables.classes, cow_young_list_class, (st_data_t)&first);
     st_clear(rb_young_tables.classes);
-    for (size_t i = 0; i < count; i++) {
-        struct cow_young_class *young = (struct cow_young_class *)list[i * 2 + 1];
-
-        st_insert(rb_young_tables.classes, rb_gc_location(list[i * 2]), (st_data_t)young);
+    for (struct cow_young_class *young = first; young; young = young->next) {
+        st_insert(rb_young_tables.classes, rb_gc_location(young->klass), (st_data_t)young);
         if (young->cc_tbl) rb_id_table_foreach_values(young->cc_tbl, cow_young_update_ccs, NULL);
         if (young->callable_m_tbl)
             rb_id_table_foreach_values_with_replace(young->callable_m_tbl, cow_young_check_method,
                                                     cow_young_replace_method, NULL);
     }
-    free(list);
 }

@@ -39,6 +39,9 @@
 
 struct cow_young_class {
     struct rb_id_table *cc_tbl, *callable_m_tbl; /* NULL: empty */
+    /* A list of all, while a collection that has moved objects enters them anew. */
+    VALUE klass;
+    struct cow_young_class *next;
 };
 
 struct cow_young_tables {

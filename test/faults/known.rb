@@ -1,0 +1,45 @@
+# frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
+
+# What goes wrong in pristine CRuby 3.4.5 in the same way, in code that is not ours. Each says by what it is
+# known: the functions for which the call was made that failed first, from the innermost, and what was
+# printed.
+module Faults
+  Known = Struct.new(:reason, :scenario, :places, :output, keyword_init: true) do
+    def covers?(result, harness)
+      return false unless scenario.nil? || scenario == result.scenario
+      return false unless output.nil? || output.match?(result.output)
+      places.nil? || (result.first && places.match?(harness.places(result.first).join(" < ")))
+    end
+  end
+
+  KNOWN = [
+    Known.new(reason: "an exception before there is a standard error ends the start with status 1",
+              scenario: :boot, places: /\bruby_setup\b/, output: /\A\s*\z/),
+    Known.new(reason: "before there is a thread NoMemoryError cannot be raised",
+              scenario: :boot, places: /\bInit_BareVM\b/),
+    Known.new(reason: "the thread of the timers ends the process where it cannot read its pipe",
+              output: /\[ASYNC BUG\] consume_communication_pipe: read/),
+    Known.new(reason: "a compaction ends the process where it cannot protect a heap page",
+              output: /\[BUG\] Couldn't (?:un)?protect page/),
+    Known.new(reason: "YJIT ends the process where it cannot change the protection of its code",
+              output: /\[BUG\] Couldn't make JIT page|can rewrite existing code/),
+    Known.new(reason: "ruby_dtoa does not look whether malloc gave it anything",
+              output: /\[BUG\] Segmentation fault at 0x0+$.*CFUNC +:to_s$/m),
+    Known.new(reason: "a class or module without a table of methods is marked",
+              places: /\b(?:(?:rb_)?make_metaclass|rb_module_new|rb_class_new|rb_class_initialize)\b/,
+              output: /\[BUG\] Segmentation fault/),
+    Known.new(reason: "a symbol is in one of the two tables of symbols if there is no memory for the other",
+              output: /\[BUG\] \S+ can't remove str from str_id/),
+    Known.new(reason: "a thread, whose root fiber could not be allocated, is marked",
+              places: /\brb_threadptr_root_fiber_setup\b/),
+    Known.new(reason: "a thread that gets no stack for signals is waited for at the end",
+              places: /\Arb_allocate_sigaltstack\b/),
+    Known.new(reason: "a WeakMap or WeakKeyMap without a table is marked", places: /\bwk?map_allocate\b/),
+    Known.new(reason: "vm_ccs_push notes the room for call caches before it has the memory",
+              places: /\A(?:\w+ < ){0,3}(?:vm_ccs_push|rb_vm_search_method_slowpath)\b/,
+              output: /Segmentation fault/),
+    Known.new(reason: "a child that gets no memory for its random seed raises NoMemoryError out of fork",
+              places: /\brb_reset_random_seed\b/)
+  ].freeze
+end
