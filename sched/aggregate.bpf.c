@@ -840,7 +840,7 @@ end:
 
 /* compare_homes(): takes down the least head of all domains, too low by the bonus at most; enqueue lowers it.
  * Where threads wait that one CPU alone may run, its head may be one of theirs, and does not count: they have
- * a time of their own (now_at). What another CPU enqueues at this moment may be missed until the next time. */
+ * a time of their own (now_at). What another CPU enqueues now may be missed until the next time. */
 OWN_PROGRAM int
 compare_homes(void)
 {

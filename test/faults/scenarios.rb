@@ -42,9 +42,14 @@ module Faults
       GC.start
       Array.new(3_000) { |i| [i.to_s * 30, Object.new, { i => i }] }
       GC.start(full_mark: false)
-      GC.compact if GC.respond_to?(:compact)
+      compact
       check
     end
+
+    # Where heap pages are malloc's, objects do not move.
+    COMPACTS = GC.respond_to?(:compact)
+
+    def compact = COMPACTS && GC.compact
 
     def caught
       yield
@@ -152,6 +157,8 @@ module Faults
       holes = Array.new(30_000) { |i| [i.to_s, Object.new] }
       holes.each_index { |i| holes[i] = nil if i % 3 != 0 }
       right("compaction", faults do
+        next unless COMPACTS
+
         GC.compact
         work
         GC.verify_compaction_references(expand_heap: true, toward: :empty)
@@ -216,8 +223,8 @@ module Faults
         held = nil
         GC.start
         Process.warmup
-        pids << child("child 3") { OLD[0] = Object.new; GC.start; GC.compact }
-        GC.compact
+        pids << child("child 3") { OLD[0] = Object.new; GC.start; compact }
+        compact
       end
       pids.each { |pid| wait(pid) }
       right("seals", outcome)
