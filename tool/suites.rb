@@ -40,7 +40,8 @@ def minitest_file_outcome(base, output, status)
 
   tests["#{base} as a whole"] = "failed" unless tests.value?("failed")
   reasons = output.scan(MINITEST_FAILURE).flat_map { |text| text.rstrip.lines.first(40) }
-  Outcome.new(tests, notes + (reasons.empty? ? output.lines.last(40) : reasons))
+  reasons += output.lines.last(40) if reasons.empty? || output.include?("[BUG]")
+  Outcome.new(tests, notes + reasons)
 end
 
 # What cmocka prints: "ok 1 - test".

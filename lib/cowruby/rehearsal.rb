@@ -160,7 +160,7 @@ module CowRuby
       raise Unusable, "not a Rack application: #{app.class}" unless app.respond_to?(:call)
       raise Unusable, "no file and no list: #{requests.class}" unless file?(requests) || requests.respond_to?(:map)
       raise Unusable, "count and seconds must be above 0" unless count.positive? && seconds.positive?
-      raise Unusable, "not a host: #{host.inspect}" unless host.nil? || host.valid_encoding? && HOST.match?(host)
+      raise Unusable, "not a host: #{host.inspect}" unless host.nil? || host.to_s.valid_encoding? && HOST.match?(host)
       raise Unusable, "not an address: #{address.inspect}" unless address.nil? || ip(address)
 
       @app = app

@@ -31,7 +31,7 @@ class TestProcessors < Minitest::Test
         spin 3000 1 1 1 >/out/$policy.three
         spin 3000 1 8 >/out/$policy.uneven
         spin 3000 1,cpu=0 1,cpu=0 1 >/out/$policy.pinned
-        spin 3000 1,cpu=0 1,cpu=0,nice=5 1 >/out/$policy.nice
+        spin 8000 1,cpu=0 1,cpu=0,nice=5 1 >/out/$policy.nice
         spin 1000 8,rest=0.3/0.3 8,rest=0.5/0.2 1 >/out/$policy.mixed || exit 1
         chatroom 4 1 10 20 || exit 1
         finish

@@ -61,9 +61,10 @@ module Faults
       found = lines.filter_map { |line| [$1.to_i(16), $2] if line =~ /\A(\h+) [tTwWiu] (.*)/ }.sort
       @addresses = found.map(&:first)
       @names = found.map { |_, name| name.sub(/::h\h{16}\z|\.(?:constprop|isra|part|cold)\b.*/, "") }
-    rescue Errno::ENOENT
-      @addresses = []
     end
+
+    # Is it stripped? Then no place in it is known.
+    def none? = @names.empty?
 
     def name(place)
       i = @addresses.bsearch_index { |address| address > place } || @addresses.size
@@ -101,10 +102,11 @@ module Faults
   class Harness
     SECONDS = 60
 
-    # Messages with which CRuby itself says that there is no memory, before or without an exception.
+    # Messages with which CRuby itself says that there is no memory, before or without an exception: those of a
+    # process that may end by a signal, and of one that ends with a status.
+    FATAL = [/\[FATAL\] failed to allocate memory/,
+             /^memory allocation of \d+ bytes failed/].freeze # Rust, in YJIT
     REFUSALS = [
-      /\[FATAL\] failed to allocate memory/,
-      /^memory allocation of \d+ bytes failed/, # Rust, in YJIT
       /[Cc]annot allocate memory|Resource temporarily unavailable|Too many open files/,
       /NoMemoryError|failed to allocate memory|Input\/output error|Interrupted system call/
     ].freeze
@@ -219,7 +221,10 @@ module Faults
       return :wrong if out =~ /WRONG|verify_internal_consistency/
       if (out =~ /^CHILD/ || !status.success?)
         abnormal = status.signaled? || out =~ /^CHILD.*SIG/
-        return REFUSALS.any? { |refusal| out =~ refusal } ? :refused : (abnormal ? :crashed : :silent)
+        # What another process has raised and survived does not say why this one ended.
+        words = out.lines.grep_v(/ right, /).join
+        refusals = abnormal ? FATAL : FATAL + REFUSALS
+        return refusals.any? { |refusal| words =~ refusal } ? :refused : (abnormal ? :crashed : :silent)
       end
       return :silent unless out =~ /^#{result.scenario} right/ || out =~ /^SKIP/
       return :untouched if result.failed.zero?

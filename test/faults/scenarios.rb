@@ -109,7 +109,7 @@ module Faults
   RUBY
 
   SCENARIOS = {
-    # From the first instruction of the process, with what the prelude requires.
+    # From the first instruction of the process.
     boot: <<~'RUBY',
       Process.kill(0, DISARM)
       right("boot", "passed")
@@ -359,7 +359,7 @@ module Faults
       right("yjit", outcome)
     RUBY
 
-    # fork with other threads, popen, system, daemon-like chains; threads start at the same time.
+    # fork with other threads, popen, system, threads start at the same time.
     forks: <<~'RUBY'
       pids = []
       outcome = faults do

@@ -23,10 +23,13 @@ class TestFaults < Minitest::Test
 
   def faults
     Dir.mktmpdir("faults") do |directory|
-      yield Faults::Harness.new(RUBY, directory)
+      harness = begin
+        Faults::Harness.new(RUBY, directory).tap { |new| skip "this ruby is stripped" if new.symbols.none? }
+      rescue Errno::ENOENT => e
+        skip "no C compiler, or no nm: #{e.message}"
+      end
+      yield harness
     end
-  rescue Errno::ENOENT => e
-    skip "no C compiler, or no nm: #{e.message}"
   end
 
   Faults::SCENARIOS.each_key do |scenario|
@@ -39,12 +42,15 @@ class TestFaults < Minitest::Test
         found = StringIO.new
         suite.report(results.select(&:finding?), found)
         assert_empty found.string
-        assert_operator results.count { |result| result.failed > 0 }, :>, 0 unless results.size == 1
+        assert_operator results.count { |result| result.failed > 0 }, :>, 0 unless skipped?(results)
       end
     end
   end
 
-  # The harness itself: it counts, it fails the call that it says, and it sees a crash.
+  # Is it a scenario for another build, as that of YJIT?
+  def skipped?(results) = results.first.output.include?("SKIP")
+
+  # The harness itself: it counts, and it fails the call that it says.
   def test_a_call_that_fails
     faults do |harness|
       result, calls = harness.count(:fork)

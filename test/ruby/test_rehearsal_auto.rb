@@ -372,7 +372,7 @@ class TestRehearsalAuto < Minitest::Test
     SERVERS.each_key do |name|
       FileUtils.rm_rf(file("tmp/cowruby"))
       out = serve(name, "auto", PATHS: "/often /seldom /often /often")
-      assert_match(%r{^rehearsal: nothing is noted yet; workers will note .*/tmp/cowruby/rehearsal.txt$}, out)
+      assert_match(%r{^rehearsal: nothing is noted yet; workers will note .*/tmp/cowruby$}, out)
       assert_equal 0o100600, File.stat(journal).mode
       assert_equal ["+ 3.00 http /often", "+ 1.00 http /seldom"], noted_lines
       refute_path_exists journal
@@ -565,7 +565,10 @@ class TestRehearsalAuto < Minitest::Test
         exit!(0)
       end
     end
+    reader = fork { loop { Notes.new(file).read } }
     children.each { |pid| assert_predicate Process.wait2(pid).last, :success? }
+    Process.kill(:TERM, reader)
+    Process.wait(reader)
     assert_includes noted_text, "+ 80.00 https /all\n"
     assert_equal Notable::PER_KIND + 1, noted.size, "/all is of a kind of its own"
     assert_empty Dir.children(File.dirname(file)) - %w[rehearsal.txt rehearsal.txt.lock]
@@ -593,6 +596,54 @@ class TestRehearsalAuto < Minitest::Test
     assert_equal %w[rehearsal.txt rehearsal.txt.lock], Dir.children(file("tmp/cowruby")).sort
   end
 
+  # Where there is no file yet, what is old counts less as well.
+  def test_a_journal_without_a_file
+    today, before = [0, 10].map { |days| (Time.now.utc - days * 86_400).strftime("%Y-%m-%d") }
+    write("tmp/cowruby/rehearsal.txt.journal", "cowruby-rehearsal 1 #{before}\n+ 10.00 http /old\n\n" \
+                                               "cowruby-rehearsal 1 #{today}\n+ 5.00 http /new\n")
+    assert_equal ["+ 5.00 http /new", "+ 3.49 http /old"], noted_lines
+  end
+
+  # A disk that is full in the middle of a batch: nothing of it stays. Half a line, which a process that was
+  # killed has left, is no page.
+  def test_half_a_batch
+    notes = Notes.new(file)
+    seen = Notable::Seen.new
+    seen.add("/whole", false)
+    assert notes.append(seen)
+    size = File.size(journal)
+    seen.add("/accounts/closed-today", false)
+    child = fork do
+      trap(:XFSZ, "IGNORE")
+      Process.setrlimit(:FSIZE, size + 60)
+      notes.append(seen)
+      exit!(1)
+    rescue SystemCallError
+      exit!(0)
+    end
+    assert_predicate Process.wait2(child).last, :success?
+    assert_equal size, File.size(journal)
+    whole = File.binread(journal)
+    ["cowruby-rehearsal 1 2026-11-29\n", ""].each do |begun|
+      text = "#{whole}#{begun}+ 1.00 http /accounts/cl"
+      write("tmp/cowruby/rehearsal.txt.journal", text)
+      assert notes.append(seen)
+      assert_equal %w[/accounts/closed-today /whole], noted
+      write("tmp/cowruby/rehearsal.txt.journal", text)
+      assert_equal %w[/accounts/closed-today /whole], noted
+    end
+  end
+
+  # Values of queries go at the next start where they are not asked for any more.
+  def test_queries_in_a_journal_go
+    seen = Notable::Seen.new
+    seen.add("/a?name=kate", false)
+    seen.add("/a", false)
+    assert Notes.new(file, query: true).append(seen)
+    assert_equal ["/a"], Notes.new(file).read.requests(1)
+    assert_empty Dir[file("tmp/cowruby/*")].grep_v(/lock/).select { |path| File.read(path).include?("kate") }
+  end
+
   # What many workers append in a long time is bounded.
   def test_a_journal_that_is_full
     notes = Notes.new(file)
@@ -610,7 +661,8 @@ class TestRehearsalAuto < Minitest::Test
 
   # The file of a master that ended before it had removed the journal, or cannot write.
   def test_a_journal_that_stays
-    write("tmp/cowruby/rehearsal.txt.journal", "cowruby-rehearsal 1 2026-11-01\n+ 2.00 http /a\n")
+    today = Time.now.utc.strftime("%Y-%m-%d")
+    write("tmp/cowruby/rehearsal.txt.journal", "cowruby-rehearsal 1 #{today}\n+ 2.00 http /a\n")
     notes = Notes.new(file)
     notes.define_singleton_method(:write) { |_| raise Errno::ENOSPC }
     assert_equal ["/a"], notes.read.requests(1)

@@ -55,7 +55,8 @@ module CowBench
                "COWRUBY_CENSUS" => @settings[:census],
                "BEFORE_FORK" => configuration("before_fork.rb"),
                "REHEARSAL" => (REHEARSAL if @settings[:rehearsed] == true) }
-      more.update(rehearsal_without_a_line("COWRUBY_REHEARSAL", list)) if list
+      value = list
+      more.update(rehearsal_without_a_line("COWRUBY_REHEARSAL", value)) if value
       super.merge(more)
     end
 

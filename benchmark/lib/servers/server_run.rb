@@ -134,12 +134,20 @@ module CowBench
       start_server(File.join(@directory, "learns"))
       drive(0, @steps.last)
       @server.stop
-      raise Server::Failed, "nothing was noted: #{@server.complaint}" if all_notes.empty?
+      raise Server::Failed, "nothing was noted: #{@server.complaint}" unless noted?
     end
 
-    # The file and its journal.
+    def noted?
+      ["", ".journal"].any? { |ending| File.size?(notes + ending) }
+    end
+
+    def notes
+      File.join(@app.directory, Server::NOTES)
+    end
+
+    # The file, its journal, its lock.
     def all_notes
-      Dir["#{File.join(@app.directory, Server::NOTES)}*"]
+      Dir["#{notes}*"]
     end
 
     # Seconds that Passenger's watchdog may go on to clean up there itself.

@@ -37,6 +37,7 @@ module CowRuby
         @journal = "#{path}.journal"
         @journals = ["#{@journal}.old", @journal]
         @query = query
+        @usable = {}
       end
 
       # Gives the Content, an empty one where there is none, with what the journal says, and adds that to the
@@ -70,9 +71,9 @@ module CowRuby
           next false unless held
 
           File.rename(@journal, @journals.first) if File.size?(@journal).to_i > FULL
-          # What a process that was killed has left may be half a line.
-          text = "\n#{Content.batch(seen)}"
-          open_own(@journal, File::WRONLY | File::APPEND | File::CREAT) { |file| file.syswrite(text) }
+          # A process that was killed may have left half a line. With a blank it is not understood.
+          text = Content.batch(seen, +" \n")
+          open_own(@journal, File::WRONLY | File::APPEND | File::CREAT) { |file| write_all(file, text) }
           true
         end
       end
@@ -121,17 +122,33 @@ module CowRuby
         raise Refused, "#{path} can be written by other users" if stat.mode.anybits?(0o022)
       end
 
+      # All of the text or nothing.
+      def write_all(file, text)
+        size = file.size
+        return if file.syswrite(text) == text.bytesize
+
+        file.truncate(size)
+        raise Errno::ENOSPC, @journal
+      end
+
       # Yields the open file, or gives nil where there is none.
       def open_own(path, flags)
-        File.open(path, flags | OPEN, 0o600) do |file|
+        file = opened(path, flags) or return
+        begin
           stat = file.stat
           raise Refused, "#{path} is no regular file of its own" unless stat.file? && stat.nlink == 1
 
           check_owner(path, stat)
           yield file
+        ensure
+          file.close
         end
+      end
+
+      def opened(path, flags)
+        File.open(path, flags | OPEN, 0o600)
       rescue Errno::ENOENT
-        nil
+        raise if flags.anybits?(File::CREAT)
       rescue Errno::ELOOP, Errno::ENXIO, Errno::EISDIR
         raise Refused, "#{path} is no regular file of its own"
       end
@@ -151,7 +168,8 @@ module CowRuby
         end
       end
 
-      # The content with the journal's. Then the file says the same.
+      # The content with the journal's. Then the file says the same, and there is no journal. A master that is
+      # killed between the two leaves it, and it counts once more at the next start.
       def gathered
         content = all_content(set_aside: true)
         journals = @journals.select { |path| File.exist?(path) }
@@ -161,19 +179,25 @@ module CowRuby
       end
 
       def all_content(set_aside:)
+        @usable = {}
         content = content(set_aside: set_aside)
         batches = @journals.filter_map do |path|
           text_of(path, set_aside) { |text| Content.batches(text) { |target| usable?(target) } }
         end.flatten(1)
         content.add_batches(batches) if batches.any?
         content
+      ensure
+        @usable = {}
       end
 
       def content(set_aside:)
         text_of(@path, set_aside) { |text| Content.parse(text) { |target| usable?(target) } } || Content.new
       end
 
-      def usable?(target) = Notable.target?(target, query: @query)
+      # A journal has the same targets again and again.
+      def usable?(target)
+        @usable.fetch(target) { @usable[target] = Notable.target?(target, query: @query) }
+      end
 
       # What the block makes of the text of a file, which may raise Malformed; nil where there is none.
       def text_of(path, set_aside)
@@ -235,13 +259,19 @@ module CowRuby
             content
           end
 
-          # What a worker has seen, as text.
-          def batch(seen)
-            lines = ["cowruby-rehearsal 1 #{date(today)}"]
+          # Appends what a worker has seen to +text+, and gives that.
+          def batch(seen, text)
+            text << first_line(today)
             seen.each do |target, (count, secure, kind)|
-              lines << ["+ #{count}.00 http#{"s" if secure * 2 > count} #{target}", *kind].join(" ")
+              text << good_line("#{count}.00", secure * 2 > count, target, kind)
             end
-            "#{lines.join("\n")}\n"
+            text
+          end
+
+          def first_line(day) = "cowruby-rehearsal 1 #{Time.at(day * DAY).utc.strftime("%Y-%m-%d")}\n"
+
+          def good_line(number, secure, target, kind)
+            "+ #{number} http#{"s" if secure} #{target}#{" #{kind}" if kind}\n"
           end
 
           # The batches of a journal: [day, [[target, [count, secure, kind]], ...]] of each. A line that is
@@ -249,9 +279,10 @@ module CowRuby
           # be used.
           def batches(text)
             found = []
-            text.b.split("\n").each do |line|
+            text.b.each_line do |whole|
+              line = whole.chomp!("\n") or break # cut off
               if (first = FIRST_LINE.match(line))
-                found << [[day_of(first.captures), today].min, []]
+                found << [day_of(first.captures).clamp(0, today), []]
               elsif (match = GOOD.match(line)) && found.any? && yield(match[3])
                 count = match[1].to_f
                 found.last[1] << [match[3], [count, match[2] == "https" ? count : 0, match[4]]]
@@ -261,8 +292,6 @@ module CowRuby
 
             found
           end
-
-          def date(day) = Time.at(day * DAY).utc.strftime("%Y-%m-%d")
 
           private
 
@@ -311,13 +340,12 @@ module CowRuby
           @bad.select! { |_, weight| weight >= LEAST }
         end
 
-        # Adds what workers have appended (batches), and fades to today.
+        # Adds what workers have appended (batches), faded to today as the rest is.
         def add_batches(batches)
-          batches.each do |day, seen|
-            age(day) if day > @day
-            count(seen)
-          end
-          age(Content.today)
+          today = Content.today
+          age(today)
+          batches.each { |day, seen| count(seen, KEPT_A_DAY**(today - day)) }
+          age(today)
           add([], [])
         end
 
@@ -352,20 +380,19 @@ module CowRuby
         end
 
         def to_s
-          lines = ["cowruby-rehearsal 1 #{Content.date(@day)}"]
-          lines += ranked.map do |target, (weight, secure, kind)|
-            ["+ #{number(weight)} http#{"s" if secure} #{target}", *kind].join(" ")
+          good = ranked.map do |target, (weight, secure, kind)|
+            Content.good_line(number(weight), secure, target, kind)
           end
-          lines += @bad.map { |target, weight| "- #{number(weight)} #{target}" }
-          "#{lines.join("\n")}\n"
+          bad = @bad.map { |target, weight| "- #{number(weight)} #{target}\n" }
+          [Content.first_line(@day), *good, *bad].join
         end
 
         private
 
-        def count(seen)
+        def count(seen, part = 1)
           seen.each do |target, (count, secure, kind)|
             weight, _, before = @good[target]
-            @good[target] = [weight.to_f + count, secure * 2 > count, kind || before]
+            @good[target] = [weight.to_f + count * part, secure * 2 > count, kind || before]
           end
         end
 

@@ -18,9 +18,11 @@ module CowRuby
       PAUSE = 0.01
       # Seconds within which an application must have answered.
       SLOW = 1.0
-      # Seconds until the first writing, and between two.
+      # Seconds until the first writing, and until the next, which double up to the longest: what many workers
+      # of a long life append has its place in a journal of bounded size.
       FIRST = 10
       INTERVAL = 60
+      LONGEST = 3_600
       # Seconds to wait at the end of a process for others that write.
       PATIENCE = 2
 
@@ -76,6 +78,7 @@ module CowRuby
           @seen = Notable::Seen.new
           @next = 0.0
           @due = Rehearsal.now + FIRST
+          @interval = INTERVAL
           Counts.keep(self)
         end
 
@@ -137,7 +140,8 @@ module CowRuby
 
         # After the answer is sent, where the server has a place for that.
         def write_soon(env, time)
-          @due = time + INTERVAL * (1 + rand / 10)
+          @due = time + @interval * (1 + rand / 10)
+          @interval = [@interval * 2, LONGEST].min
           after = env["rack.after_reply"]
           after.is_a?(Array) && !after.frozen? ? after << ->(*) { write } : write
         end

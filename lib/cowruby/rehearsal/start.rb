@@ -130,7 +130,8 @@ module CowRuby
       def nothing_noted(notes, told)
         return if told
 
-        Rehearsal.tell("nothing is noted yet; workers will note which pages are asked for in #{notes.path}")
+        Rehearsal.tell("nothing is noted yet; workers will note which pages are asked for in " \
+                       "#{File.dirname(notes.path)}")
       end
 
       # What is left out stays out for weeks. But where most requests went wrong it is not they that
