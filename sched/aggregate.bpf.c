@@ -18,7 +18,7 @@
  *     a thread waits in slot s  =>  users(s) > 0  and  the bit of s is set in a domain
  *     head(s) <= virtual time of each thread in s
  *     floor(d) <= head(s) for each s whose bit is set in domain d
- *     vnow <= virtual time of each thread that waits and may run on all CPUs, without homes
+ *     vnow <= virtual time and the carry or credit of each thread that waits and may run on all CPUs
  * They hold whenever a program here starts on one CPU. On several, what a CPU has just enqueued counts when
  * its program has lowered head, then set the bit, then lowered floor. Who raises head or floor by what it has
  * seen in the queues takes it back where a thread came meanwhile (`arrivals` of a slot, `since` of a domain).
@@ -53,10 +53,12 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define QUEUE(slot) ((u64)(slot) + 1)  /* the name of a slot's queue in the kernel */
 #define SHARED 0
 #define PF_KTHREAD_BIT 0x00200000
+#define PF_EXITING_BIT 0x00000004
 #define LOCKED (1U << 31)              /* in slot.users: the slot changes hands */
 #define WEIGHT_0 1024                  /* the weight of nice 0; a cgroup's cpu.weight of 100 is as much */
 #define WEIGHT_IDLE 3                  /* of SCHED_IDLE, and of a cgroup with cpu.idle */
 #define POLICY_IDLE 5
+#define MAX_RT_PRIO 100
 #define MOST_CHARGED 10000000000ULL    /* virtual time for one stretch of running, at most */
 
 /* A variable alone in a section: the loader finds it at offset 0. */
@@ -108,7 +110,7 @@ struct thread_state {
 
 struct group_state {
     struct bpf_spin_lock lock; /* of sum, counted and in */
-    u32 in;        /* its weight is in its parent's sum:  in == (sum > 0) */
+    u32 in;        /* its weight is in its parent's sum:  in == (sum > 0), but for the root */
     s64 sum;       /* weights of what is runnable directly below it: threads, and groups with a sum */
     u64 sample;    /* sum, when a thread below it began to run last; see sample */
     u64 vtime;     /* CPU time of its threads, by its weight among all; see measure */
@@ -592,6 +594,20 @@ enter_slot(struct thread_state *t, u64 mm, s32 pin, s32 cpu)
     return index;
 }
 
+/* lower_floor(domain, vtime): a thread has come into a slot of the domain. */
+static void
+lower_floor(struct domain_state *domain, u64 vtime)
+{
+    if (settings.cpus == 1) {
+        if (vtime < domain->floor) domain->floor = vtime;
+        return;
+    }
+    bpf_spin_lock(&domain->lock);
+    if (vtime < domain->floor) domain->floor = vtime;
+    if (vtime < domain->since) domain->since = vtime;
+    bpf_spin_unlock(&domain->lock);
+}
+
 /* look(index, slot, domain): virtual time of the first thread in a slot, or NEVER. Corrects head, unless a
  * thread is on its way into the queue: it counts as user before. Clears the bit of a slot without users. */
 static u64
@@ -611,11 +627,17 @@ look(s32 index, struct slot_state *slot, struct domain_state *domain)
     }
     else if (all_there && vtime != head) {
         __sync_val_compare_and_swap(&slot->head, head, vtime);
-        if (*(volatile u32 *)&slot->arrivals != arrivals) lower_to(&slot->head, head);
+        if (*(volatile u32 *)&slot->arrivals != arrivals) {
+            lower_to(&slot->head, head);
+            lower_floor(domain, head);
+        }
     }
     if (!first && !(slot->users & ~LOCKED)) {
         mark(domain, index, false);
-        if (slot->users & ~LOCKED) mark(domain, index, true);
+        if (slot->users & ~LOCKED) {
+            mark(domain, index, true);
+            lower_floor(domain, slot->head);
+        }
     }
     return vtime;
 }
@@ -714,23 +736,11 @@ end:;
     bpf_spin_lock(&domain->lock);
     domain->scanners--;
     if (domain->since < bound) bound = domain->since;
-    if (domain->floor < bound) domain->floor = bound;
+    /* Less than floor, if a thread came while its bit was cleared or its head raised for a moment. With a
+     * limit from elsewhere, bound is no head. */
+    if (domain->floor < bound || before.vtime == NEVER) domain->floor = bound;
     bpf_spin_unlock(&domain->lock);
     return 0;
-}
-
-/* lower_floor(domain, vtime): a thread has come into a slot of the domain. */
-static void
-lower_floor(struct domain_state *domain, u64 vtime)
-{
-    if (settings.cpus == 1) {
-        if (vtime < domain->floor) domain->floor = vtime;
-        return;
-    }
-    bpf_spin_lock(&domain->lock);
-    if (vtime < domain->floor) domain->floor = vtime;
-    if (vtime < domain->since) domain->since = vtime;
-    bpf_spin_unlock(&domain->lock);
 }
 
 /* Decisions */
@@ -807,6 +817,7 @@ take(s32 index, s32 from, s32 cpu)
     else if (__sync_val_compare_and_swap(&slot->home, from, cpu) == from) {
         n->taken++;
         mark(theirs, index, false);
+        if (*(volatile s32 *)&slot->home == from) mark(theirs, index, true); /* it has come back meanwhile */
         mark(ours, index, true);
         lower_floor(ours, *(volatile u64 *)&slot->head);
     }
@@ -1108,29 +1119,41 @@ void OPERATION(aggregate_dispatch, s32 cpu, struct task_struct *prev)
     n->dispatches++;
 }
 
-/* pin_of(p): the only CPU that p is to wait for, or -1. One with several CPUs, but not all, is given to an
- * idle one of them; else to that on which it ran last, or to another one for which fewer wait. */
+/* pin_of(p): the only CPU that p is to wait for, or -1. One with several CPUs, but not all that are online,
+ * is given to an idle one of them; else to that on which it ran last, or to another one for which fewer
+ * wait. */
 static s32
 pin_of(struct task_struct *p)
 {
-    if (settings.cpus == 1 || p->nr_cpus_allowed >= (int)settings.online) return -1;
-    s32 cpu = scx_bpf_task_cpu(p);
+    if (settings.cpus == 1 || p->nr_cpus_allowed >= (int)settings.possible) return -1;
+    s32 cpu = scx_bpf_task_cpu(p), pin = cpu;
     if (p->nr_cpus_allowed == 1) return cpu;
-    s32 idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
-    if (idle >= 0) return idle;
-    s32 other = scx_bpf_pick_any_cpu(p->cpus_ptr, 0);
-    if (other < 0 || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
-        return other >= 0 ? other : (s32)bpf_cpumask_first(p->cpus_ptr);
-    return waiting_for(other) < waiting_for(cpu) ? other : cpu;
+    const struct cpumask *online = scx_bpf_get_online_cpumask();
+    if (bpf_cpumask_subset(online, p->cpus_ptr)) {
+        pin = -1;
+    }
+    else {
+        s32 idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+        s32 other = scx_bpf_pick_any_cpu(p->cpus_ptr, 0);
+        bool there = bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && bpf_cpumask_test_cpu(cpu, online);
+        if (idle >= 0) pin = idle;
+        else if (other >= 0 && bpf_cpumask_test_cpu(other, online) &&
+                 (!there || waiting_for(other) < waiting_for(cpu))) pin = other;
+    }
+    scx_bpf_put_cpumask(online);
+    return pin;
 }
 
-/* join(t, pin): t is to wait for that CPU alone. Where those who wait for it get less than others, it is not
- * behind all of them for what it had elsewhere. */
+/* join(t, pin): t is to wait for that CPU alone, or (-1) for any. What is now is another time there: it keeps
+ * what it is ahead or behind by. */
 static void
 join(struct thread_state *t, s32 pin)
 {
-    u64 most = now_at(pin) + settings.carry;
-    if (t->pin != pin && most < vnow && t->vtime > most) t->vtime = most;
+    u64 from = now_at(t->pin), to = now_at(pin);
+
+    if (t->pin == pin || from == to) return;
+    if (t->vtime >= from) t->vtime = to + (t->vtime - from);
+    else t->vtime = to > from - t->vtime ? to - (from - t->vtime) : 0;
 }
 
 void OPERATION(aggregate_enqueue, struct task_struct *p, u64 flags)
@@ -1145,7 +1168,7 @@ void OPERATION(aggregate_enqueue, struct task_struct *p, u64 flags)
     }
     s32 cpu = scx_bpf_task_cpu(p), pin = pin_of(p);
     leave_slot(t);
-    if (pin >= 0) join(t, pin);
+    join(t, pin);
     t->pin = pin;
     t->yielded = 0;
     t->waits_since = scx_bpf_now();
@@ -1279,11 +1302,25 @@ void OPERATION(aggregate_running, struct task_struct *p)
     }
 }
 
+/* settle(p, t): p ends, and who has made it goes on where p has come to; else the time of short processes and
+ * threads, one after the other, would be had for nothing. A thread's maker is taken to be the process's first.
+ */
+static void
+settle(struct task_struct *p, struct thread_state *t)
+{
+    bpf_rcu_read_lock();
+    struct task_struct *maker = p->pid == p->tgid ? p->real_parent : p->group_leader;
+    struct thread_state *its = maker ? bpf_task_storage_get(&threads, maker, 0, 0) : NULL;
+    if (its) raise_to(&its->vtime, t->vtime);
+    bpf_rcu_read_unlock();
+}
+
 void OPERATION(aggregate_stopping, struct task_struct *p, bool runnable)
 {
     struct thread_state *t = thread_of(p);
     if (!t) return;
     charge(p, t);
+    if (!runnable && (p->flags & PF_EXITING_BIT)) settle(p, t);
     if (settings.homes) {
         struct cpu_state *c = cpu_at(scx_bpf_task_cpu(p));
         if (c) c->running = 0;
@@ -1346,9 +1383,10 @@ s32 OPERATION(aggregate_init_task, struct task_struct *p, struct scx_init_task_a
     if (args->fork) {
         struct task_struct *parent = bpf_get_current_task_btf();
         struct thread_state *its = thread_of(parent);
-        if (its) {
+        /* A parent of the real-time or deadline class has no virtual time. */
+        if (its && parent->prio >= MAX_RT_PRIO) {
             u64 used = parent->se.sum_exec_runtime - its->since;
-            if (used < 1000000000) used = used * WEIGHT_0 / weight_of(parent);
+            used = used < 1000000000 ? used * WEIGHT_0 / weight_of(parent) : 0;
             if (t->vtime < its->vtime + used) t->vtime = its->vtime + used;
         }
         if (group_count && t->group > 0) t->vtime = keep_up_with_groups(t->group, t->vtime, 0);
@@ -1393,6 +1431,7 @@ s32 SLEEPABLE_OPERATION(aggregate_cgroup_init, struct cgroup *cgroup, struct scx
         bpf_cgroup_release(above);
     }
     *index = parent; /* unless a place is free */
+    if (cgroup->level >= DEPTH) return 0;
     for (s32 candidate = 1; candidate < GROUPS; candidate++) {
         may_leave(end);
         struct group_state *group = group_at(candidate);
@@ -1474,6 +1513,7 @@ s32 SLEEPABLE_OPERATION(aggregate_init)
     in_use = SLOT_FIRST / 64 + 1;
     next_slot = SLOT_FIRST;
     vnow = runnable_weight = runnable_sample = hastened_at = 0;
+    least_head = NEVER;
     group_count = 0;
     ending.kind = 0;
     for (s32 index = 0; index < SLOTS; index++) {
@@ -1547,7 +1587,7 @@ struct sched_ext_ops aggregate = {
     .cgroup_set_idle = (void *)aggregate_cgroup_set_idle,
     .init = (void *)aggregate_init,
     .exit = (void *)aggregate_exit,
-    .flags = SCX_OPS_KEEP_BUILTIN_IDLE,
+    .flags = SCX_OPS_KEEP_BUILTIN_IDLE | SCX_OPS_ENQ_EXITING,
     .timeout_ms = 10000,
     .name = "cow_aggregate",
 };

@@ -85,7 +85,7 @@ warn(const char *format, ...)
 static const char usage[] =
     "usage: aggregate [options]\n"
     "Schedules threads of one address space one after the other, until it is ended (Ctrl-C, kill).\n"
-    "  --bonus MS      how far behind the head such a thread may be and still go first (5)\n"
+    "  --bonus MS      how far ahead of the head such a thread may be and still go first (5)\n"
     "  --slice MS      how long a thread runs before others get their turn (5)\n"
     "  --credit MS     how far behind the others a thread is at most that has slept (5)\n"
     "  --no-rule       virtual time alone, in one queue: what the rule is to be compared with\n"
@@ -297,6 +297,14 @@ count_processors(void)
         die("--verify compares decisions on one CPU only, and this machine has more");
 }
 
+/* By how much the head is known: the bonus; no more than the credit, or 1 ms. */
+static double
+near_in_ms(void)
+{
+    double near = options.credit > 1 ? options.credit : 1;
+    return near < options.bonus ? near : options.bonus;
+}
+
 /* In how many cgroups a limit is set that this scheduler does not know, and the first of them. */
 static struct { int count; char first[256]; } limits[2];
 
@@ -324,7 +332,8 @@ warn_of_limits(struct bpf_object *scheduler)
         { "aggregate_cgroup_set_bandwidth", "its processes may use more CPU time than it says" },
         { "aggregate_cgroup_set_idle", "its processes have the share of their cpu.weight" },
     };
-    double apart = 3 * options.bonus + options.credit + 2 * (options.slice + TICK_MS);
+    /* Of nice 0, as the README says. */
+    double apart = 2 * options.bonus + near_in_ms() + options.credit + 2 * (options.slice + TICK_MS);
 
     if (options.rule && apart > options.watchdog * 500)
         warn("with a bonus of %g ms a thread may wait %g ms for each other one, and the kernel ends the "
@@ -392,13 +401,13 @@ set_policy(struct settings *settings)
 {
     bool homes = options.homes && processors.highest > 0;
     double apart = options.bonus + options.slice, carry = homes ? 2 * apart : apart;
-    double near = options.credit > 1 ? options.credit : 1, weight = 1024;
+    double weight = 1024;
 
     *settings = (struct settings){
         .bonus = options.bonus * 1e6, .slice = options.slice * 1e6, .credit = options.credit * 1e6,
         .carry = (carry > options.credit ? carry : options.credit) * 1e6,
-        .near = (near < options.bonus ? near : options.bonus) * 1e6, .patience = options.watchdog / 2 * 1e9,
-        .cpus = processors.highest + 1, .online = processors.online,
+        .near = near_in_ms() * 1e6, .patience = options.watchdog / 2 * 1e9,
+        .cpus = processors.highest + 1, .possible = sysconf(_SC_NPROCESSORS_CONF),
         .rule = options.rule, .homes = homes, .verify = options.verify, .stall = options.stall,
     };
     for (int nice = 0; nice > -20; nice--) weight *= 1.25;
@@ -673,7 +682,7 @@ write_decisions(FILE *file, const struct decisions *d)
 static void
 write_json(struct bpf_object *scheduler, struct bpf_object *observer, const struct ending *ending)
 {
-    FILE *file = ftruncate(json, 0) ? NULL : fdopen(json, "w");
+    FILE *file = ftruncate(json, 0) && errno != EINVAL ? NULL : fdopen(json, "w"); /* EINVAL: a pipe */
     struct decisions d;
     struct waits total;
 
@@ -838,7 +847,7 @@ main(int argc, char **argv)
     sigaction(SIGHUP, &action, NULL);
     libbpf_set_print(listen);
     check_kernel();
-    if (options.json && (json = open(options.json, O_WRONLY | O_CREAT | O_CLOEXEC, 0666)) < 0)
+    if (options.json && (json = open(options.json, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) < 0)
         die("%s cannot be written: %s", options.json, strerror(errno));
     /* What runs until the scheduler is loaded is not its doing, and not counted. */
     if (options.schedule) {

@@ -5,7 +5,7 @@
  * mm_struct: a process, in most cases. Virtual time is CPU time divided by weight: a thread of nice 0 in the
  * root cgroup gains one ns of it for each ns on a CPU. The head is the waiting thread with the least virtual
  * time. A slot is a queue of the threads of one address space. The bonus is how far, in virtual time, a
- * thread of the address space that ran last may be behind the head and still go first.
+ * thread of the address space that ran last may be ahead of the head and still go first.
  *
  * Fixed sizes only, so that BPF and the loader see the same bytes.
  */
@@ -19,11 +19,11 @@
 #define CPUS 256          /* CPUs at most; the loader refuses more. CPUs + 8 < SLOTS */
 #define GROUPS 1024       /* cgroups with a weight of their own; a further one counts as its parent */
 #define PROCESSES 8192    /* processes in the statistics; further ones count together, as "others" */
-#define DEPTH 16          /* levels of cgroups; deeper ones count with the weights of the lowest 16 */
+#define DEPTH 16          /* levels of cgroups, the root included; a deeper one counts as its parent */
 
 /* Slots that belong to no address space. */
 #define SLOT_KERNEL 0     /* kernel threads, and threads that are about to end */
-#define SLOT_CROWD 1      /* address spaces that found no free slot; without the rule, all threads */
+#define SLOT_CROWD 1      /* address spaces without a free slot; without the rule, all but pinned threads */
 #define SLOT_PINNED 8     /* SLOT_PINNED + CPU: such threads that may run on that CPU only */
 #define SLOT_FIRST (SLOT_PINNED + CPUS)
 
@@ -37,7 +37,7 @@ struct settings {
     unsigned long long patience; /* a thread that has waited so long goes first */
     unsigned int weights[40];   /* of nice -20 to 19; 1024 is that of nice 0 */
     unsigned int cpus;          /* the greatest number of a CPU that is online, and 1 */
-    unsigned int online;        /* CPUs that are */
+    unsigned int possible;      /* CPUs that this machine can have */
     unsigned char rule;         /* 0: virtual-time order alone, in one queue */
     unsigned char homes;        /* 1: processor aggregation */
     unsigned char verify;       /* 1: look at every waiting thread at each decision, and count wrong ones */

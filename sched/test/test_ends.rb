@@ -99,7 +99,7 @@ class TestEnds < Minitest::Test
       echo "5000 10000" >/sys/fs/cgroup/a/cpu.max
       echo "5000 10000" >/sys/fs/cgroup/a/b/cpu.max
       echo 1 >/sys/fs/cgroup/c/cpu.idle
-      start limits --bonus 2000 --watchdog 10 --homes; usleep 100000; finish
+      start limits --bonus 3000 --watchdog 10 --homes; usleep 100000; finish
     SHELL
     refute_includes result.file("nothing.txt"), "warning"
     words = result.file("limits.txt")
@@ -110,7 +110,7 @@ class TestEnds < Minitest::Test
     warnings.each do |limit, warning|
       assert_equal !honours?(limit), words.match?(warning), words
     end
-    assert_match(/warning: with a bonus of 2000 ms a thread may wait 6035 ms for each other one/, words)
+    assert_match(/warning: with a bonus of 3000 ms a thread may wait 6040 ms for each other one/, words)
     assert_includes words, "warning: --homes has no effect on one CPU"
     refute result.json("limits.json")["homes"]
   end

@@ -88,6 +88,23 @@ class TestFairness < Minitest::Test
     end
   end
 
+  # Nobody gets more by new processes: one short program after the other has the share of one that computes.
+  def test_short_processes_are_not_had_for_nothing
+    result = guest(<<~SHELL)
+      for policy in rule no-rule; do
+        [ $policy = rule ] && option= || option=--no-rule
+        start $policy $option || exit 1
+        sh -c 'while :; do sh -c "i=0; while [ \\$i -lt 3000 ]; do i=\\$((i+1)); done"; done' & forks=$!
+        spin 3000 1 >/out/$policy.forks || exit 1
+        kill $forks; wait $forks 2>/dev/null
+        finish
+      done
+    SHELL
+    %w[rule no-rule].each do |policy|
+      assert_operator used(printed(result, "#{policy}.forks")).sum, :>, 1_350, "#{policy}: ms of 3,000"
+    end
+  end
+
   # cpu.weight, cpu.idle, nice and the cgroup change while threads wait and run, and groups end; then the sums
   # are right.
   def test_changes_and_ends_of_groups_leave_no_trace

@@ -102,7 +102,7 @@ module Faults
   class Harness
     SECONDS = 60
 
-    # Messages with which CRuby itself says that there is no memory, before or without an exception: those of a
+    # Messages with which CRuby itself says that there is no memory, before or without an exception: of a
     # process that may end by a signal, and of one that ends with a status.
     FATAL = [/\[FATAL\] failed to allocate memory/,
              /^memory allocation of \d+ bytes failed/].freeze # Rust, in YJIT
