@@ -1303,8 +1303,8 @@ void OPERATION(aggregate_running, struct task_struct *p)
 }
 
 /* settle(p, t): p ends, and who has made it goes on where p has come to; else the time of short processes and
- * threads, one after the other, would be had for nothing. A thread's maker is taken to be the process's first.
- */
+ * threads, one after the other, would be had for nothing. Threads are taken to be made by the first one of
+ * their process. */
 static void
 settle(struct task_struct *p, struct thread_state *t)
 {
