@@ -29,7 +29,7 @@ class TestProcessors < Minitest::Test
         begin $policy || exit 1
         before=$(idle); spin 2000 4 >/out/$policy.one; echo $(($(idle) - before)) >/out/$policy.idle
         spin 3000 1 1 1 >/out/$policy.three
-        spin 3000 1 8 >/out/$policy.uneven
+        spin 8000 1 8 >/out/$policy.uneven
         spin 3000 1,cpu=0 1,cpu=0 1 >/out/$policy.pinned
         spin 8000 1,cpu=0 1,cpu=0,nice=5 1 >/out/$policy.nice
         spin 1000 8,rest=0.3/0.3 8,rest=0.5/0.2 1 >/out/$policy.mixed || exit 1
