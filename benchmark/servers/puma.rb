@@ -14,7 +14,7 @@ fork_worker Integer(ENV["FORK_WORKER"]) if ENV["FORK_WORKER"]
 
 before_fork { prepare_for_fork }
 
-# Each worker stays on one processor (sched/README.md says what that is worth).
+# Each worker stays on one processor, to measure what that is worth.
 if ENV["PIN_WORKERS"] == "1"
   before_worker_boot do |index|
     processor = index % Etc.nprocessors
