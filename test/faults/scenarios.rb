@@ -91,9 +91,18 @@ module Faults
     end
 
     def wait(pid)
-      # waitpid itself must not be disturbed by an exception.
       status = Process.wait2(pid).last
       status.success? or $stdout.syswrite("CHILD #{status.inspect}\n")
+    end
+
+    def here_and_in_a_child(name, &use)
+      pid = nil
+      outcome = faults do
+        use.call
+        pid = child("child", &use)
+      end
+      wait(pid) if pid
+      right(name, outcome)
     end
 
     # Garbage and survivors, of all sizes of slots, with and without memory of malloc's.
@@ -251,13 +260,7 @@ module Faults
         deep = ->(n) { n == 0 ? 0 : 1 + deep.(n - 1) }
         deep.(900) == 900 or wrong("deep")
       end
-      pid = nil
-      outcome = faults do
-        use.call
-        pid = child("child", &use)
-      end
-      wait(pid) if pid
-      right("vm", outcome)
+      here_and_in_a_child("vm", &use)
     RUBY
 
     # Slices from the middles of strings, changed, given to C, in a child and before.
@@ -280,13 +283,7 @@ module Faults
         slices.each { |s| s[9, 800].unpack("C*") }
         long.scan(/line \d+/).size == 2_000 or wrong("scan")
       end
-      pid = nil
-      outcome = faults do
-        use.call
-        pid = child("child", &use)
-      end
-      wait(pid) if pid
-      right("substrings", outcome)
+      here_and_in_a_child("substrings", &use)
     RUBY
 
     # Every collection reads what the machine says of memory.
