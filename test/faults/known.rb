@@ -37,9 +37,6 @@ module Faults
     Known.new(reason: "a thread that gets no stack for signals is waited for at the end",
               places: /\Arb_allocate_sigaltstack\b/),
     Known.new(reason: "a WeakMap or WeakKeyMap without a table is marked", places: /\bwk?map_allocate\b/),
-    Known.new(reason: "vm_ccs_push notes the room for call caches before it has the memory",
-              places: /\A(?:\w+ < ){0,3}(?:vm_ccs_push|rb_vm_search_method_slowpath)\b/,
-              output: /Segmentation fault/),
     Known.new(reason: "a child that gets no memory for its random seed raises NoMemoryError out of fork",
               places: /\brb_reset_random_seed\b/)
   ].freeze
