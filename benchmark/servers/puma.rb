@@ -1,7 +1,6 @@
 # frozen_string_literal: true
 # SPDX-License-Identifier: BSD-2-Clause
 
-require "etc"
 require_relative "before_fork"
 
 # Puma in cluster mode.
@@ -14,10 +13,14 @@ fork_worker Integer(ENV["FORK_WORKER"]) if ENV["FORK_WORKER"]
 
 before_fork { prepare_for_fork }
 
-# Each worker stays on one processor, to measure what that is worth.
+# Each worker stays on one of the processors that it may run on, to measure what that is worth.
 if ENV["PIN_WORKERS"] == "1"
+  allowed = File.read("/proc/self/status")[/^Cpus_allowed_list:\s*(\S+)/, 1].split(",").flat_map do |range|
+    first, last = range.split("-").map(&:to_i)
+    [*first..(last || first)]
+  end
   before_worker_boot do |index|
-    processor = index % Etc.nprocessors
+    processor = allowed[index % allowed.size]
     done = system("taskset", "--all-tasks", "--cpu-list", "--pid", processor.to_s, Process.pid.to_s,
                   out: File::NULL)
     abort "worker #{index} cannot be kept on processor #{processor}" unless done
