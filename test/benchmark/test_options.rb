@@ -38,6 +38,7 @@ class TestOptions < Minitest::Test
         ["--ruby", ruby, "--output", "/proc/x"] => /--output: /,
         ["--ruby", ruby, "--output", plain] => /--output: /,
         ["--ruby", ruby, "--files", "("] => /--files: end pattern with unmatched parenthesis/,
+        ["--ruby", ruby, "--cases", "["] => /--cases: premature end of char-class/,
         ["--ruby", ruby, "--nonsense"] => /invalid option: --nonsense/,
         ["--ruby", ruby, "extra"] => /not understood: extra/
       }.each do |arguments, message|

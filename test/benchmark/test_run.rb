@@ -23,7 +23,7 @@ class TestRun < Minitest::Test
       define_singleton_method(:title) { "none" }
       define_method(:ready) { nil }
       define_method(:left_out) { nil }
-      define_method(:cases) { [Benchmark::Case.new(label: "a", needs: 0)] }
+      define_method(:chosen_cases) { [Benchmark::Case.new(label: "a", needs: 0)] }
       define_method(:measure) { |build, _| Benchmark::Outcome.new(values: {}).tap { order << build.name } }
     end
     benchmark.const_set(:SPEED_ONLY, false)
@@ -153,6 +153,19 @@ class TestRun < Minitest::Test
                                   directory, "--output", File.join(directory, "out"))
       assert_predicate status, :success?, errors
       assert_equal [0, 0, 5_200, 5_200, 10_400, 10_400], File.readlines(seen).map(&:to_i)
+    end
+  end
+
+  def test_chosen_cases
+    Dir.mktmpdir do |directory|
+      FileUtils.mkdir_p(File.join(directory, "benchmark/gc"))
+      out, errors, status = command("run", *ONE, "--quick", "--only", "sweep,fork_exit", "--cases",
+                                    "\\A3.*strings", "--source", directory, "--output",
+                                    File.join(directory, "out"))
+      assert_predicate status, :success?, errors
+      assert_match(/^skipped: fork_exit: it has no case of that name/, out)
+      raw = JSON.parse(File.read(File.join(directory, "out/results.json")))
+      assert_equal ["30000 strings"], raw["samples"].map { |sample| sample["case"] }.uniq
     end
   end
 

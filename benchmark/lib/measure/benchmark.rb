@@ -61,6 +61,11 @@ module CowBench
       @options = options
     end
 
+    # Those that --cases names.
+    def chosen_cases
+      options.cases ? cases.select { |kase| kase.label.match?(options.cases) } : cases
+    end
+
     # Whether only speed is the question.
     SPEED_ONLY = false
     # Whether it is run only where --only names it: it takes long.

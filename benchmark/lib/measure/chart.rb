@@ -118,6 +118,8 @@ module CowBench
       LEFT = 76
 
       def draw(directory)
+        raise Failed, "it has no points" if lines.all? { |line| line.points.empty? }
+
         path = File.join(directory, "#{name}.svg")
         Chart.draw(path, title, lines.map(&:label), <<~GNUPLOT)
           #{Chart.head(path, title, HEIGHT)}

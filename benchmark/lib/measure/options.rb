@@ -7,7 +7,7 @@ module CowBench
     RUNS = 5
     MINUTES = 14
 
-    attr_accessor :quick, :runs, :minutes, :source, :dictionary, :driver, :files, :only
+    attr_accessor :quick, :runs, :minutes, :source, :dictionary, :driver, :files, :cases, :only
 
     def initialize
       @quick = false
@@ -22,7 +22,7 @@ module CowBench
 
     def to_h
       { quick: quick, runs: runs, minutes: minutes, source: source, dictionary: dictionary,
-        files: files&.source, only: only }
+        files: files&.source, cases: cases&.source, only: only }
     end
   end
 end

@@ -71,7 +71,10 @@ module CowBench
       parser.on("--minutes N", Integer, "begin no further run after so many minutes, once every case was run",
                 "(default #{Options::MINUTES})") { |n| options.minutes = positive("--minutes", n) }
       parser.on("--files REGEXP", "of gc and programs only the files whose names match") do |text|
-        options.files = pattern(text)
+        options.files = pattern("--files", text)
+      end
+      parser.on("--cases REGEXP", "only the cases whose names, as the tables have them, match") do |text|
+        options.cases = pattern("--cases", text)
       end
     end
 
@@ -93,10 +96,10 @@ module CowBench
       say(Benchmark.all.map { |benchmark| format("%-14s %s", benchmark.title, benchmark.summary) })
     end
 
-    def pattern(text)
+    def pattern(option, text)
       Regexp.new(text)
     rescue RegexpError => e
-      raise Bad, "--files: #{e.message}"
+      raise Bad, "#{option}: #{e.message}"
     end
 
     def directory(path)

@@ -50,7 +50,10 @@ module CowBench
       benchmark.ready
       omit("skipped", benchmark.class.title, benchmark.left_out) if benchmark.left_out
       builds = @builds.reject { |build| build.memory_only? && benchmark.class::SPEED_ONLY }
-      benchmark.cases.map { |kase| Entry.new(benchmark, kase, builds, 0) }
+      cases = benchmark.chosen_cases
+      raise Benchmark::Skip, "it has no case of that name" if cases.empty?
+
+      cases.map { |kase| Entry.new(benchmark, kase, builds, 0) }
     rescue Benchmark::Skip => e
       omit("skipped", benchmark.class.title, e.message)
       []
