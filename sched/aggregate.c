@@ -305,33 +305,25 @@ near_in_ms(void)
     return near < options.bonus ? near : options.bonus;
 }
 
-/* In how many cgroups a limit is set that this scheduler does not know, and the first of them. */
-static struct { int count; char first[256]; } limits[2];
+/* In how many cgroups there is a cpu.max, which this scheduler does not know, and the first of them. */
+static struct { int count; char first[256]; } limited;
 
 static int
 look_at_limit(const char *path, const struct stat *status, int type, struct FTW *walk)
 {
-    static const struct { const char *file, *none; } known[] = { { "cpu.max", "max " }, { "cpu.idle", "0" } };
     char line[64];
 
     (void)status;
-    if (type != FTW_F) return 0;
-    for (int i = 0; i < 2; i++) {
-        if (strcmp(path + walk->base, known[i].file) || !first_line(path, line, sizeof line)) continue;
-        if (!*line || !strncmp(line, known[i].none, strlen(known[i].none))) continue;
-        if (!limits[i].count++) snprintf(limits[i].first, sizeof limits[i].first, "%s", path);
-    }
+    if (type != FTW_F || strcmp(path + walk->base, "cpu.max")) return 0;
+    if (!first_line(path, line, sizeof line) || !*line || !strncmp(line, "max ", 4)) return 0;
+    if (!limited.count++) snprintf(limited.first, sizeof limited.first, "%s", path);
     return 0;
 }
 
-/* Says what will not be as the user may expect. What the scheduler has an operation for, it honours. */
+/* Says what will not be as the user may expect. */
 static void
-warn_of_limits(struct bpf_object *scheduler)
+warn_of_limits(void)
 {
-    static const struct { const char *operation, *effect; } known[] = {
-        { "aggregate_cgroup_set_bandwidth", "its processes may use more CPU time than it says" },
-        { "aggregate_cgroup_set_idle", "its processes have the share of their cpu.weight" },
-    };
     /* Of nice 0, as the README says. */
     double apart = 2 * options.bonus + near_in_ms() + options.credit + 2 * (options.slice + TICK_MS);
 
@@ -340,11 +332,9 @@ warn_of_limits(struct bpf_object *scheduler)
              "scheduler where one waits %g s; take a smaller --bonus or a longer --watchdog", options.bonus,
              apart, options.watchdog);
     nftw("/sys/fs/cgroup", look_at_limit, 16, FTW_PHYS | FTW_MOUNT);
-    for (int i = 0; i < 2; i++) {
-        if (!limits[i].count || bpf_object__find_program_by_name(scheduler, known[i].operation)) continue;
-        warn("%s has no effect while this scheduler is attached: %s%s", limits[i].first, known[i].effect,
-             limits[i].count > 1 ? " (and so in other cgroups)" : "");
-    }
+    if (limited.count)
+        warn("%s has no effect while this scheduler is attached: its processes may use more CPU time than it "
+             "says%s", limited.first, limited.count > 1 ? " (and so in other cgroups)" : "");
 }
 
 /* fail(what, error): error is a negative errno from libbpf. */
@@ -852,7 +842,7 @@ main(int argc, char **argv)
     /* What runs until the scheduler is loaded is not its doing, and not counted. */
     if (options.schedule) {
         scheduler = load_scheduler();
-        warn_of_limits(scheduler);
+        warn_of_limits();
     }
     if (options.statistics) observer = attach_observer();
     if (options.cycles) {
