@@ -804,25 +804,19 @@ take(s32 index, s32 from, s32 cpu)
     struct cpu_state *other = cpu_at(from);
     struct domain_state *theirs = domain_at(1 + from), *ours = domain_at(1 + cpu);
     struct decisions *n = count();
-    bool taken = true;
 
     if (!slot || !other || !theirs || !ours || !n) return false;
     u32 users = __sync_fetch_and_add(&slot->users, 1); /* no other address space gets it meanwhile */
-    if ((users & LOCKED) || slot->pin >= 0) {
-        taken = false;
-    }
-    else if (slot->mm == other->running) {
-        n->spilled++;
-    }
-    else if (__sync_val_compare_and_swap(&slot->home, from, cpu) == from) {
-        n->taken++;
-        mark(theirs, index, false);
-        if (*(volatile s32 *)&slot->home == from) mark(theirs, index, true); /* it has come back meanwhile */
-        mark(ours, index, true);
-        lower_floor(ours, *(volatile u64 *)&slot->head);
-    }
-    else {
-        taken = false;
+    bool taken = !(users & LOCKED) && slot->pin < 0;
+    if (taken && slot->mm != other->running) {
+        taken = __sync_val_compare_and_swap(&slot->home, from, cpu) == from;
+        if (taken) {
+            n->taken++;
+            mark(theirs, index, false);
+            if (*(volatile s32 *)&slot->home == from) mark(theirs, index, true); /* it has come back */
+            mark(ours, index, true);
+            lower_floor(ours, *(volatile u64 *)&slot->head);
+        }
     }
     __sync_fetch_and_add(&slot->users, -1);
     return taken;
@@ -1088,6 +1082,8 @@ void OPERATION(aggregate_dispatch, s32 cpu, struct task_struct *prev)
             compare_homes();
             s32 index = pull(cpu, x.vtime < mine ? x.vtime : mine);
             if (index != NO_SLOT && scx_bpf_dsq_move_to_local(QUEUE(index))) {
+                /* It is another one's still: a single thread is what has come. */
+                if ((slot = slot_at(index)) && slot->home != cpu) n->spilled++;
                 n->dispatches++;
                 return;
             }
