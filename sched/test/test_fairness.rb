@@ -62,6 +62,48 @@ class TestFairness < Minitest::Test
     end
   end
 
+  # Groups four levels deep, with weights at each. And at the last level that counts (DEPTH of policy.h), 300
+  # beside 100, in which there are two groups that do not count, with 300 and 100.
+  def test_deep_groups
+    last = 15 # of 16 levels; the root is level 0
+    result = guest(<<~SHELL)
+      #{GROUPS}
+      # nest DIRECTORY NAME...: one in the other; `at` is the last.
+      nest() {
+        at=$1; shift
+        for part; do
+          echo +cpu >$at/cgroup.subtree_control
+          at=$at/$part
+          mkdir -p $at
+        done
+      }
+      nest $b c d e; nest $b c d f; nest $b c g; nest $b h
+      echo 300 >$b/cpu.weight
+      echo 200 >$b/c/cpu.weight
+      echo 300 >$b/c/d/e/cpu.weight
+      echo 50 >$b/c/g/cpu.weight
+      nest $groups $(seq 1 #{last - 1}); deep=$at
+      nest $deep three; nest $deep one x; nest $deep one y
+      echo 300 >$deep/three/cpu.weight; echo 300 >$deep/one/x/cpu.weight
+      for policy in rule no-rule; do
+        [ $policy = rule ] && option= || option=--no-rule
+        start $policy --slice 2 $option || exit 1
+        spin 12000 1,cgroup=$a 2,cgroup=$b/c/d/e 1,cgroup=$b/c/d/f 1,cgroup=$b/c/g 3,cgroup=$b/h 1 \
+          >/out/$policy.levels || exit 1
+        spin 6000 1,cgroup=$deep/three 1,cgroup=$deep/one/x 1,cgroup=$deep/one/y >/out/$policy.deep || exit 1
+        finish
+      done
+    SHELL
+    b = 300 / 500r # beside a and the root's own thread, of 100 each
+    c, h = [200, 100].map { |weight| b * weight / 300 }
+    d, g = [100, 50].map { |weight| c * weight / 150 }
+    e, f = [300, 100].map { |weight| d * weight / 400 }
+    %w[rule no-rule].each do |policy|
+      assert_shares([1 / 5r, e, f, g, h, 1 / 5r], printed(result, "#{policy}.levels"), "#{policy}, four deep")
+      assert_shares([6, 1, 1], printed(result, "#{policy}.deep"), "#{policy}, the deepest")
+    end
+  end
+
   # A group's share is the same, whether one of its threads computes, or ten take turns and nine sleep, in one
   # group or in two within it, or one short process comes after the other.
   def test_a_group_whose_threads_sleep_gets_no_more_than_its_share
