@@ -35,7 +35,17 @@ module InGuest
       state
     }
     stopped() { becomes disabled; }
+    # anew N: waits until the scheduler has been attached anew N times; prints how often, and its state.
+    anew_times() { grep -c '^attached anew' /out/$name.txt; }
+    anew() {
+      tries=0
+      while [ "$(anew_times)" -lt $1 ] && [ $tries -lt 4000 ]; do usleep 20000; tries=$((tries+1)); done
+      echo "$(anew_times) $(becomes enabled)"
+    }
   SHELL
+
+  # What the guest's kernel says when a CPU goes or comes, and a scheduler is unloaded because of it.
+  HOTPLUG = /disabled \(unregistered from the main kernel\)|sched_ext: .*going (off|on)line/
 
   # Boots a guest with Guest.new's options, and gives its result. The script must end with status 0, the
   # kernel must not complain but of what matches +expected+, and each scheduler that the script has finished

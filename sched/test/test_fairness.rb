@@ -104,6 +104,22 @@ class TestFairness < Minitest::Test
     end
   end
 
+  # A real-time thread has no virtual time that its child could begin with, and what it has computed is not
+  # the child's.
+  def test_children_of_a_real_time_thread
+    result = guest(<<~SHELL)
+      for policy in rule no-rule; do
+        [ $policy = rule ] && option= || option=--no-rule
+        start $policy $option || exit 1
+        spin 3000 1 1,fifo 2,fifo >/out/$policy.spin || exit 1
+        finish
+      done
+    SHELL
+    %w[rule no-rule].each do |policy|
+      assert_shares([1, 1, 2], printed(result, "#{policy}.spin"), policy)
+    end
+  end
+
   # A group's share is the same, whether one of its threads computes, or ten take turns and nine sleep, in one
   # group or in two within it, or one short process comes after the other.
   def test_a_group_whose_threads_sleep_gets_no_more_than_its_share

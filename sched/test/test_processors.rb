@@ -144,4 +144,57 @@ class TestProcessors < Minitest::Test
       assert_operator result.file("#{policy}.idle").to_i, :<=, 150, "#{policy}: hundredths of a second idle"
     end
   end
+  # Threads that are sent from CPU to CPU while they wait, run and sleep: none is lost, and the others have
+  # their shares. Those that are sent have theirs roughly, with homes the more so.
+  def test_threads_that_are_sent_to_other_cpus
+    result = guest(<<~SHELL, cpus: 2)
+      #{START}
+      for policy in #{POLICIES.join(" ")}; do
+        begin $policy || exit 1
+        before=$(idle)
+        spin 4000 3,hop=2 3 3 >/out/$policy.hop || exit 1
+        echo $(($(idle) - before)) >/out/$policy.idle
+        spin 1000 4,hop=1,rest=1/1 4,hop=1 2,rest=0.3/0.3 >/out/$policy.mixed || exit 1
+        spin 500 2 >/out/$policy.after || exit 1
+        finish
+      done
+    SHELL
+    POLICIES.each do |policy|
+      hops = printed(result, "#{policy}.hop")["processes"].first["hops"]
+      assert_operator hops, :>, 100, policy
+      hop = threads(result, "#{policy}.hop").flatten
+      assert_near(hop.sum / 9, hop.first(3), policy == "homes" ? 0.3 : 0.12, "#{policy}, that are sent")
+      assert_near(hop.sum / 9, hop.drop(3), 0.08, "#{policy}, beside three that are sent")
+      idle = result.file("#{policy}.idle").to_i
+      assert_operator idle, :<=, 100, "#{policy}: hundredths of a second that CPUs idled beside nine threads"
+      mixed = threads(result, "#{policy}.mixed").flatten
+      assert_operator mixed.min, :>, 50, "#{policy}: ms of 1,000 of each of ten on two CPUs, #{mixed}"
+      assert_near(500, threads(result, "#{policy}.after").flatten, 0.08, "#{policy}, a thread for each CPU")
+    end
+  end
+
+  # The second of three CPUs is off when the scheduler is attached, and comes later. Masks name it before.
+  def test_a_cpu_that_is_off_at_first
+    result = guest(<<~SHELL, cpus: 3, expected: HOTPLUG)
+      #{START}
+      for policy in #{POLICIES.join(" ")}; do
+        echo 0 >/sys/devices/system/cpu/cpu1/online
+        begin $policy || exit 1
+        before=$(idle)
+        spin 2000 4 1,cpu=0-1 1,cpu=0-2 >/out/$policy.two || exit 1
+        echo $(($(idle) - before)) >/out/$policy.idle
+        echo 1 >/sys/devices/system/cpu/cpu1/online; anew 1
+        spin 2000 4 1,cpu=1 1,cpu=0-2 >/out/$policy.three || exit 1
+        finish
+      done
+    SHELL
+    assert_equal ["1 enabled"] * 3, result.stdout.lines(chomp: true).grep(/enabled/)
+    POLICIES.each do |policy|
+      assert_equal 2, result.json("#{policy}.json")["attachments"], policy
+      assert_near(4000 / 6.0, threads(result, "#{policy}.two").flatten, 0.1, "#{policy}, six on two CPUs")
+      idle = result.file("#{policy}.idle").to_i
+      assert_operator idle, :<=, 100, "#{policy}: hundredths of a second that CPUs idled beside six threads"
+      assert_near(1000, threads(result, "#{policy}.three").flatten, 0.1, "#{policy}, six on three CPUs")
+    end
+  end
 end

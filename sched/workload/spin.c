@@ -2,13 +2,16 @@
 /* Processes that compute and nothing else, to see how a scheduler divides CPUs.
  *
  * usage: spin MS PROCESS...
- *   PROCESS: THREADS[,nice=N][,cgroup=DIRECTORY][,cpu=N[-N]][,rest=MS/MS][,hand=MS][,yield]
+ *   PROCESS: THREADS[,nice=N][,cgroup=DIRECTORY][,cpu=N[-N]][,rest=MS/MS][,hand=MS][,hop=MS][,fifo][,yield]
  * nice: for all of its threads. cgroup: a directory with cgroup.procs. cpu: its threads may run on that one
  * alone, or from one to another. rest: runs so many ms of CPU time, then sleeps so many. hand: its threads
- * hand on to one another: one runs so many ms, then wakes the next and sleeps. yield: its threads call
- * sched_yield again and again.
+ * hand on to one another: one runs so many ms, then wakes the next and sleeps. hop: every so many ms each of
+ * its threads is sent to other CPUs, whatever it does at the moment: to CPU 0, to CPU 1, to these two. fifo:
+ * it is forked by a thread of SCHED_FIFO that has computed for half a second, and is of SCHED_OTHER itself.
+ * yield: its threads call sched_yield again and again.
  * Prints one line of JSON: for each process the ms of CPU time that each thread had in MS ms, which begin
- * when all threads are there, and its pid. Status 1 and a line on standard error where the system refuses.
+ * when all threads are there, its pid, and how often its threads were sent to other CPUs. Status 1 and a line
+ * on standard error where the system refuses.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -27,18 +30,19 @@
 
 #define PROCESSES 64
 #define THREADS 256
-#define OPTIONS "[,nice=N][,cgroup=DIRECTORY][,cpu=N[-N]][,rest=MS/MS][,hand=MS][,yield]"
+#define OPTIONS "[,nice=N][,cgroup=DIRECTORY][,cpu=N[-N]][,rest=MS/MS][,hand=MS][,hop=MS][,fifo][,yield]"
 
 struct shared {
     double start, end; /* ms of the monotonic clock; 0: not yet known */
     int ready;
     pid_t pid[PROCESSES];
+    int hops[PROCESSES];
     double used[PROCESSES][THREADS];
 };
 
 struct process {
-    int threads, nice, cpu, cpu_to, yields;
-    double runs, sleeps, hand;
+    int threads, nice, cpu, cpu_to, yields, fifo;
+    double runs, sleeps, hand, hop;
     char cgroup[200];
 };
 
@@ -106,6 +110,26 @@ spin(void *argument)
 }
 
 static void
+hop(struct process *process, pthread_t *threads)
+{
+    volatile double *end = &shared->end;
+
+    for (int turn = 0; *end == 0 || ms(CLOCK_MONOTONIC) < *end; turn++) {
+        for (int i = 0; i < process->threads; i++) {
+            int step = (turn + i) % 3;
+            cpu_set_t cpus;
+            CPU_ZERO(&cpus);
+            if (step != 1) CPU_SET(0, &cpus);
+            if (step != 0) CPU_SET(1, &cpus);
+            errno = pthread_setaffinity_np(threads[i], sizeof cpus, &cpus);
+            if (errno && errno != ESRCH) fail("hop"); /* ESRCH: it has ended */
+            shared->hops[mine]++;
+        }
+        pause_ms(process->hop);
+    }
+}
+
+static void
 run(void)
 {
     struct process *process = &given[mine];
@@ -129,8 +153,23 @@ run(void)
     for (int i = 0; i < process->threads; i++) {
         if ((errno = pthread_create(&threads[i], NULL, spin, &shared->used[mine][i]))) fail("thread");
     }
+    if (process->hop) hop(process, threads);
     for (int i = 0; i < process->threads; i++) pthread_join(threads[i], NULL);
     exit(0);
+}
+
+/* fork, by a real-time thread whose children are not. */
+static pid_t
+fork_as_fifo(void)
+{
+    struct sched_param first = { .sched_priority = 1 }, none = { 0 };
+
+    if (sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &first)) fail("fifo");
+    double until = ms(CLOCK_THREAD_CPUTIME_ID) + 500;
+    while (ms(CLOCK_THREAD_CPUTIME_ID) < until);
+    pid_t child = fork();
+    if (child > 0 && sched_setscheduler(0, SCHED_OTHER, &none)) fail("no longer fifo");
+    return child;
 }
 
 static int
@@ -145,6 +184,8 @@ read_process(struct process *process, char *text)
         if (found == 1) process->cpu_to = process->cpu;
         if (found >= 1) continue;
         if (sscanf(word, "hand=%lf", &process->hand) == 1) continue;
+        if (sscanf(word, "hop=%lf", &process->hop) == 1) continue;
+        if (!strcmp(word, "fifo") && (process->fifo = 1)) continue;
         if (!strcmp(word, "yield") && (process->yields = 1)) continue;
         if (sscanf(word, "cgroup=%199s", process->cgroup) == 1) continue;
         if (sscanf(word, "rest=%lf/%lf", &process->runs, &process->sleeps) == 2) continue;
@@ -173,7 +214,7 @@ main(int argc, char **argv)
         threads += given[mine].threads;
     }
     for (mine = 0; mine < count; mine++) {
-        pid_t child = fork();
+        pid_t child = given[mine].fifo ? fork_as_fifo() : fork();
         if (child < 0) fail("fork");
         if (child == 0) run();
         shared->pid[mine] = child;
@@ -193,7 +234,7 @@ main(int argc, char **argv)
     for (int i = 0; i < count; i++) {
         printf("%s{\"pid\": %d, \"nice\": %d, \"threads\": [", i ? ", " : "", shared->pid[i], given[i].nice);
         for (int j = 0; j < given[i].threads; j++) printf("%s%.3f", j ? ", " : "", shared->used[i][j]);
-        printf("]}");
+        printf("], \"hops\": %d}", shared->hops[i]);
     }
     printf("]}\n");
     return failed ? 1 : 0;
