@@ -112,17 +112,24 @@ module CowSched
     serving 9292/
     load 9292/ >/dev/null
   SHELL
+  # share: two processes that compute beside chatrooms that follow one another; in the groups $compute and
+  # $talk, if these are set.
   SHARE = <<~'SHELL'
     share() {
-      while :; do chatroom 8 1 20 20 >/dev/null; done &
-      talk=$!
+      { [ -z "$talk" ] || sh -c 'echo $PPID' >$talk/cgroup.procs
+        while :; do chatroom 8 1 20 20 >/dev/null; done; } &
+      talker=$!
       usleep 200000
-      spin $SIZE 1 3
+      spin $SIZE 1${compute:+,cgroup=$compute} 3${compute:+,cgroup=$compute}
       status=$?
-      kill $talk
+      kill $talker
       killall chatroom
       return $status
     }
+  SHELL
+  SHARE_GROUPS = <<~'SHELL'
+    compute=/sys/fs/cgroup/compute talk=/sys/fs/cgroup/talk
+    mkdir $compute $talk
   SHELL
   WORKLOAD = File.expand_path("../workload", __dir__)
 
@@ -158,8 +165,15 @@ module CowSched
                             policies: %w[default scx rule rule-20], cpus: 1, memory: 1024, prepare: SHARE)
   }.freeze
 
+  # The chatrooms in one group and what computes in another one of the same weight: then 125 ms a second are
+  # the fair share of each of the four threads, if the chatrooms' group always has something to do.
+  IN_GROUPS = ON_ONE["share"].dup.tap do |copy|
+    copy.size = 4000
+    copy.prepare = SHARE_GROUPS + SHARE
+  end
+
   WORKLOADS = {
-    **ON_ONE, "chatroom-16" => chatroom(16),
+    **ON_ONE, "chatroom-16" => chatroom(16), "share-groups" => IN_GROUPS,
     **ON_ONE.to_h { |name, workload| ["#{name}-cpus-2", workload.on_two] },
     "chatroom-8-cpus-4" => chatroom(8, cpus: 4, policies: %w[default scx rule homes])
   }.freeze

@@ -115,7 +115,9 @@ class TestMeasureScheduling < Minitest::Test
     assert_includes scx, "start --json /out/counted.json --no-rule\n"
     assert_includes scx, "start --no-statistics --json /out/plain.json --no-rule\n"
     refute_includes CowSched::WORKLOADS["share"].script("rule", true, nil), "/out/plain"
-    [default, scx].each { |script| assert system("sh", "-n", "-c", script) }
+    groups = CowSched::WORKLOADS["share-groups"].script("rule", false, nil)
+    assert_includes groups, "mkdir $compute $talk\n"
+    [default, scx, groups].each { |script| assert system("sh", "-n", "-c", script) }
   end
 
   def run_command(*arguments)
