@@ -1307,7 +1307,11 @@ settle(struct task_struct *p, struct thread_state *t)
     bpf_rcu_read_lock();
     struct task_struct *maker = p->pid == p->tgid ? p->real_parent : p->group_leader;
     struct thread_state *its = maker ? bpf_task_storage_get(&threads, maker, 0, 0) : NULL;
-    if (its) raise_to(&its->vtime, t->vtime);
+    if (its) {
+        /* No further ahead than by running itself: one of little weight is ahead by seconds after a ms. */
+        u64 most = vnow + 2 * settings.carry * WEIGHT_0 / weight_of(maker);
+        raise_to(&its->vtime, t->vtime < most ? t->vtime : most);
+    }
     bpf_rcu_read_unlock();
 }
 

@@ -163,6 +163,34 @@ class TestFairness < Minitest::Test
     end
   end
 
+  # A shell beside two that compute starts programs of nice 19, and some in a cgroup with cpu.idle. After a ms
+  # they are ahead of the others by a tenth of a second or more. The shell does not wait for that then.
+  def test_children_of_little_weight_do_not_hold_up_their_parent
+    result = guest(<<~SHELL)
+      #{GROUPS}
+      echo 1 >$a/cpu.idle
+      for policy in rule no-rule; do
+        [ $policy = rule ] && option= || option=--no-rule
+        start $policy $option || exit 1
+        spin 60000 2 >/dev/null 2>&1 & busy=$!
+        usleep 500000
+        sh -c 'echo $$ >/out/'$policy.shell'; for i in 1 2 3; do
+            sh -c "renice -n 19 -p \\$\\$ >/dev/null; i=0; while [ \\$i -lt 200 ]; do i=\\$((i+1)); done"
+            sh -c "echo \\$\\$ >'$a'/cgroup.procs; i=0; while [ \\$i -lt 200 ]; do i=\\$((i+1)); done"
+          done'
+        killall spin; wait $busy 2>/dev/null
+        finish
+      done
+    SHELL
+    %w[rule no-rule].each do |policy|
+      pid = result.file("#{policy}.shell").to_i
+      row = result.json("#{policy}.json")["processes"].find { |one| one["pid"] == pid }
+      # Twice the carry, which it may be ahead by then, and what each of the two may be behind, and a slice.
+      assert_operator row["longest_wait_ms"], :<=, 2 * ((2 * (5 + 5)) + 5 + 5 + (2 * (5 + TICK))), policy
+      assert_operator row["waits"], :>=, 6, policy
+    end
+  end
+
   # cpu.weight, cpu.idle, nice and the cgroup change while threads wait and run, and groups end; then the sums
   # are right.
   def test_changes_and_ends_of_groups_leave_no_trace
