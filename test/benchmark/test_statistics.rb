@@ -27,6 +27,38 @@ class TestStatistics < Minitest::Test
     assert_equal [0.5, 0.5, 0.6, 3], ratio.to_a
   end
 
+  # y = 2 x with 1 more and 1 less in turn: neighbours are not alike, so nothing is widened.
+  def test_line
+    line = Statistics.line((0...10).map { |x| [x, 2 * x + (x.even? ? 1 : -1)] })
+    assert_in_delta 2 - 5 / 82.5, line.slope, 1e-12
+    squares = 10 - 25 / 82.5
+    assert_in_delta Math.sqrt(squares / 8 / 82.5), line.error, 1e-12
+    assert_equal [9.0, 9], [line.mean, line.width]
+    assert_in_delta line.slope, line.rise, 1e-12
+  end
+
+  def test_line_through_points_on_it
+    line = Statistics.line((0...8).map { |x| [x, 5 - x] })
+    assert_in_delta(-1, line.slope, 1e-12)
+    assert_in_delta 0, line.error, 1e-6
+  end
+
+  def test_too_few_points_for_a_line
+    assert_nil Statistics.line((0...7).map { |x| [x, x] })
+    assert_nil Statistics.line([])
+  end
+
+  # The same distances, once all of one kind behind each other.
+  def test_the_error_of_a_line_is_wider_where_neighbours_are_alike
+    turns, runs = [1, -1, 1, -1], [1, 1, -1, -1]
+    errors = [turns, runs].map do |signs|
+      Statistics.line((0...40).map { |x| [x, signs[x % 4]] }).error
+    end
+    assert_operator errors.last, :>, errors.first
+    slow = Statistics.line((0...40).map { |x| [x, Math.sin(x / 3.0)] })
+    assert_operator slow.error, :>, 2 * errors.first / Math.sqrt(2)
+  end
+
   def test_ratio_leaves_out_broken_pairs
     assert_equal [2.0, 2.0, 2.0, 1],
                  Statistics.ratio({ 1 => 0, 2 => 3, 4 => 1 }, { 1 => 4, 2 => 6, 3 => 9 }).to_a
