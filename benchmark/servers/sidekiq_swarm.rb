@@ -3,7 +3,7 @@
 
 # usage: ruby sidekiq_swarm.rb PROCESSES [arguments of sidekiq]
 # Runs Sidekiq as its swarm does, which is not free: a parent loads the application and forks processes, each
-# of them a whole Sidekiq. A child that ends is not replaced here.
+# of them a whole Sidekiq. A child that ends by itself is replaced.
 require "sidekiq/cli"
 require_relative "before_fork"
 
@@ -14,8 +14,22 @@ sidekiq.send(:boot_application)
 # The swarm's program is known by its name (lib/cowruby/rehearsal/auto.rb).
 $PROGRAM_NAME = "sidekiqswarm"
 prepare_for_fork
-children = Array.new(count) do
-  fork { sidekiq.run(boot_app: false, warmup: false) }
+children = []
+ends = false
+start = lambda do
+  children << fork do
+    %w[TERM INT].each { |signal| trap(signal, "DEFAULT") }
+    sidekiq.run(boot_app: false, warmup: false)
+  end
 end
-%w[TERM INT].each { |signal| trap(signal) { children.each { |child| Process.kill(signal, child) } } }
-Process.waitall
+%w[TERM INT].each do |signal|
+  trap(signal) do
+    ends = true
+    children.each { |child| Process.kill(signal, child) }
+  end
+end
+count.times { start.call }
+until children.empty?
+  children.delete(Process.wait)
+  start.call unless ends
+end

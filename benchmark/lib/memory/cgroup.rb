@@ -59,10 +59,14 @@ module CowBench
       Integer(text[/^(?:total_rss|anon) (\d+)/, 1])
     end
 
+    # How often its processes wanted more than the limit: the kernel took back what it could, or ended one.
+    def hits
+      count("memory.failcnt", /\A(\d+)/) || count("memory.events", /^max (\d+)/) || 0
+    end
+
     # How many of its processes the kernel has ended because memory ran out.
     def ended
-      name = %w[memory.oom_control memory.events].find { |file| File.exist?(File.join(@directory, file)) }
-      name ? File.read(File.join(@directory, name))[/^oom_kill (\d+)/, 1].to_i : 0
+      count("memory.oom_control", /^oom_kill (\d+)/) || count("memory.events", /^oom_kill (\d+)/) || 0
     end
 
     # Its processes have ended, or are about to.
@@ -72,6 +76,15 @@ module CowBench
     rescue Errno::EBUSY
       sleep 0.05
       retry if (tries += 1) < 20
+    rescue Errno::ENOENT
+      nil
+    end
+
+    private
+
+    # A number in a file of the group; nil where there is no such file.
+    def count(file, pattern)
+      File.read(File.join(@directory, file))[pattern, 1].to_i
     rescue Errno::ENOENT
       nil
     end

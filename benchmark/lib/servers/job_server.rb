@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 # SPDX-License-Identifier: BSD-2-Clause
 
+require "json"
 require_relative "../measure/registry"
 require_relative "service"
 
@@ -16,6 +17,8 @@ module CowBench
     # Seconds; bounds only.
     ENQUEUING = 180
     DOING = 300
+    # Jobs that have begun may go on for so long: Sidekiq asks for 30.
+    STOP = 40
     # What asking for jobs takes is rest.
     PAUSE = 1
     REST = 0.09
@@ -35,6 +38,31 @@ module CowBench
       { from: from, to: to, seconds: done.map(&:last).max - begun, cpu: cpu - before }
     end
 
+    # Starts a process that enqueues what it reads from +orders+, a line "FROM TO" for each time, and answers
+    # each line with one.
+    def enqueuer(orders, answers)
+      program("enqueue.rb", in: orders, out: answers)
+    end
+
+    # What is left in the queue: a hash with the numbers of jobs that are :waiting, :running and :again (tried
+    # again later), and in :failed how many have failed by which errors; these are put back where +again+ says
+    # so.
+    def left(again: false)
+      output = run_program("left.rb", *("again" if again))
+      JSON.parse(output[/^\{.*\}$/] || raise(Failed, "the queue cannot be read: #{output.lines.last}"),
+                 symbolize_names: true)
+    end
+
+    # [number, time] of each job so far.
+    def done
+      File.readlines(@done).map(&:split).map { |number, time| [Integer(number), Float(time)] }
+    end
+
+    # How many jobs a process may have begun when it is killed.
+    def at_work
+      self.class::AT_WORK
+    end
+
     # "worker", "dispatcher", ... by a process' title.
     def self.role(title)
       self::ROLE.match(title)&.[](1) || "parent"
@@ -47,19 +75,22 @@ module CowBench
       FileUtils.touch(@done)
     end
 
-    # [number, time] of each job so far.
-    def done
-      File.readlines(@done).map(&:split).map { |number, time| [Integer(number), Float(time)] }
-    end
-
     # Gives the time at which it began.
     def enqueue(from, to)
-      output, status = Supervised.capture(*in_bundle(@build.path, "enqueue.rb", from.to_s, to.to_s),
-                                          seconds: ENQUEUING, environment: environment,
-                                          chdir: @app.directory)
-      raise Failed, "jobs cannot be enqueued: #{output.lines.last&.strip}" unless status&.success?
+      Float(run_program("enqueue.rb", from.to_s, to.to_s)[/^begun ([\d.]+)$/, 1])
+    end
 
-      Float(output[/^begun ([\d.]+)$/, 1])
+    # Programs of the application beside the server.
+    def program(*words, **options)
+      launch(*in_bundle(@build.path, *words), environment: environment, chdir: @app.directory, **options)
+    end
+
+    def run_program(*words)
+      output, status = Supervised.capture(*in_bundle(@build.path, *words), seconds: ENQUEUING,
+                                          environment: environment, chdir: @app.directory)
+      return output if status&.success?
+
+      raise Failed, "#{words.join(" ")} failed: #{output.lines.last&.strip}"
     end
 
     def environment
@@ -68,22 +99,32 @@ module CowBench
     end
   end
 
-  # The supervisor forks a dispatcher, a worker of 3 threads and a scheduler, as set up by its own generator.
+  # The supervisor forks a dispatcher, a worker of 3 threads (or as many as :workers says) and a scheduler, as
+  # set up by its own generator.
   class SolidQueueFork < JobServer
     NAME = "solid_queue, fork"
     QUEUE = "solid_queue"
     WORKER = /\Asolid-queue-(?:dispatcher|worker|scheduler)\(/
     ROLE = /\Asolid-queue-(dispatcher|worker|scheduler|\S*supervisor)\(/
-    CHILDREN = 3
+    # The threads of a worker, each with a job.
+    AT_WORK = 3
+
+    def number_of_workers
+      2 + processes_with_jobs
+    end
 
     private
 
-    def command
-      in_bundle(@build.path, "bin/jobs")
+    def processes_with_jobs
+      @settings.fetch(:workers, 1)
     end
 
-    def ready?
-      workers.size == self.class::CHILDREN
+    def environment
+      super.merge("JOB_CONCURRENCY" => processes_with_jobs.to_s)
+    end
+
+    def command
+      in_bundle(@build.path, "bin/jobs")
     end
   end
 
@@ -91,7 +132,10 @@ module CowBench
   class SolidQueueAsync < SolidQueueFork
     NAME = "solid_queue, async"
     WORKER = /\Asolid-queue-/
-    CHILDREN = 1
+
+    def number_of_workers
+      1
+    end
 
     private
 
@@ -106,6 +150,7 @@ module CowBench
     QUEUE = "sidekiq"
     WORKER = ROLE = /\A(sidekiq) \d/
     PROCESSES = 1
+    AT_WORK = 5
     REDIS = "redis-server"
 
     def self.missing
@@ -114,6 +159,11 @@ module CowBench
       "redis-server is not installed (Debian package redis-server)"
     end
 
+    def number_of_workers
+      self.class::PROCESSES
+    end
+
+    # Redis goes on over a restart.
     def stop
       super
       @redis&.stop(:TERM, STOP)
@@ -125,6 +175,8 @@ module CowBench
     # On a port of its own, with nothing on disk.
     def before_start
       super
+      return if @redis
+
       @port = Service.free_port
       @redis = launch(REDIS, "--port", @port.to_s, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
                       "--dir", directory)
@@ -146,10 +198,6 @@ module CowBench
     # It watches the default queue.
     def arguments
       %w[--concurrency 5 --require .]
-    end
-
-    def ready?
-      workers.size == self.class::PROCESSES
     end
   end
 

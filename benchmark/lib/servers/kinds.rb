@@ -27,8 +27,6 @@ module CowBench
     NAME = "puma-defaults"
     COMMAND = %w[puma -C puma-defaults.rb].freeze
 
-    private
-
     def number_of_workers
       logged(/\* +Workers: \d+/).first&.then { |line| Integer(line[/\d+/]) }
     end
@@ -181,10 +179,11 @@ module CowBench
       @front.pid
     end
 
+    # The ports are the same after a restart.
     def start
+      @port = behind = (@behind ||= port)
       super
-      behind = port
-      @port = Server.free_port
+      @port = @before ||= Server.free_port
       @front = launch(*apache(write_configuration("apache-proxy.conf", behind: behind)))
       wait("Apache", START) { listening?(port) }
       settle
@@ -193,13 +192,13 @@ module CowBench
       raise
     end
 
-    def stop
+    private
+
+    def halt
       @front&.stop(:TERM, STOP)
       @front = nil
       super
     end
-
-    private
 
     def processes
       @front ? super + @front.processes : super

@@ -35,19 +35,14 @@ module CowBench
       raise Failed, "the old master does not go" unless @master.hand_over(successor, :QUIT, STOP)
     end
 
-    # Waits for orphans that have ended, where Supervised.adopt_orphans was called.
-    def reap
-      @master.reap
+    def number_of_workers
+      @settings.fetch(:workers, WORKERS)
     end
 
     private
 
     def ready?
-      workers.size == number_of_workers && listening?(port)
-    end
-
-    def number_of_workers
-      @settings.fetch(:workers, WORKERS)
+      super && listening?(port)
     end
 
     def environment

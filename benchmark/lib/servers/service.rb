@@ -86,8 +86,11 @@ module CowBench
       processes.sum { |pid| ProcessTable.stat(pid)&.ticks.to_i }.fdiv(Etc.sysconf(Etc::SC_CLK_TCK))
     end
 
-    # Waits until the processes have nothing to do: no more time is spent than at rest.
+    # Waits until the processes have nothing to do: no more time is spent than at rest. Not where the load
+    # goes on meanwhile.
     def settle
+      return if @under_load
+
       spent = nil
       Clock.wait_until(SETTLE, pause: self.class::PAUSE) do
         before = spent
@@ -116,8 +119,34 @@ module CowBench
 
     # Politely first; what is left after that is killed.
     def stop
-      @master&.stop(self.class::STOP_SIGNAL, STOP)
-      @master = nil
+      halt
+    end
+
+    # Stopped and started again while it is used, from where it was.
+    def restart
+      @under_load = true
+      halt
+      start
+    end
+
+    # All its processes are killed at once, then it is started again.
+    def crash
+      @master.kill
+      restart
+    end
+
+    def ended?
+      @master.ended?
+    end
+
+    # How many processes are forked when all are there.
+    def number_of_workers
+      raise NotImplementedError
+    end
+
+    # Waits for orphans that have ended, where Supervised.adopt_orphans was called.
+    def reap
+      @master.reap
     end
 
     # What it said last, or first of an error.
@@ -143,7 +172,17 @@ module CowBench
 
     private
 
+    # Ends what a restart starts anew.
+    def halt
+      @master&.stop(self.class::STOP_SIGNAL, self.class::STOP)
+      @master = nil
+    end
+
     def before_start
+    end
+
+    def ready?
+      workers.size == number_of_workers
     end
 
     # What makes the command after it a member of the group.
