@@ -2,74 +2,224 @@
 # SPDX-License-Identifier: BSD-2-Clause
 
 require_relative "helper"
-BenchmarkTest.load("lib/servers/soak")
-BenchmarkTest.load("lib/servers/soak_command")
-require "minitest/mock"
+%w[soak soak_command].each { |name| BenchmarkTest.load("lib/servers/#{name}") }
 require "open3"
+require "socket"
+require "tempfile"
 require "tmpdir"
 
-class TestSoak < Minitest::Test
+module SoakTest
   include BenchmarkTest
 
-  def soak(sizes, quiet: sizes.size, **other)
-    Soak.new(nil, nil, 0).tap do |soak|
-      sizes.each_with_index do |size, i|
-        soak.rounds << Soak::Round.new(seconds: i, event: i < quiet ? nil : "kill a worker", requests: 10,
-                                       errors: 0, excused: 0, private: size, **other)
-      end
+  # A soak of 30 minutes with +sizes+ (MB a worker) in its last third.
+  def result(sizes, events: [], **other)
+    sizes = [10.0] * (2 * sizes.size) + sizes
+    rounds = sizes.each_with_index.map do |size, i|
+      { seconds: 1800.0 * (i + 1) / sizes.size, private: size, tree: 40.0 }
     end
+    SoakResult.new(server: "puma", app: "rails", sent: 900, answered: 890, rounds: rounds, events: events,
+                   failed_without: {}, **other)
   end
 
-  def test_memory_that_levels_off
-    assert_in_delta 0.0, soak([10.0, 20, 25, *[30.0] * 40]).growth, 0.05
-    assert_predicate soak([10.0, 20, 25, *[30.0] * 40]), :level?
+  def event(name, failed, allowed, **other)
+    { name: name, took: 1.5, failed: failed, allowed: allowed, deaths: 1, hits: nil, note: nil, **other }
+  end
+end
+
+class TestSoakResult < Minitest::Test
+  include SoakTest
+
+  def test_memory_that_is_flat
+    noise = Random.new(1)
+    flat = result(Array.new(60) { 30.0 + noise.rand })
+    assert_equal "flat", flat.memory
+    assert_operator flat.line.slope.abs, :<, 2 * flat.line.error
   end
 
+  # 10 MB in ten minutes, and 0.2 per cent.
   def test_memory_that_grows
-    grows = soak((1..40).map { |i| 10.0 * i })
-    refute_predicate grows, :level?
-    assert_operator grows.growth, :>, 0.3
+    grows = result((1..60).map { |i| 100.0 + i / 6.0 })
+    assert_equal "grows", grows.memory
+    assert_in_delta 60, grows.line.slope, 1
+    assert_equal "flat", result((1..60).map { |i| 100.0 + i / 300.0 }).memory
+    assert_equal "falls", result((1..60).map { |i| 100.0 - i / 6.0 }).memory
   end
 
-  def test_rounds_from_the_first_event_on_do_not_count
-    assert_in_delta 0.0, soak([*[30.0] * 30, *[90.0] * 30], quiet: 30).growth
+  def test_looks_without_a_worker_do_not_count
+    assert_equal "flat", result([*[30.0] * 30, nil, *[30.0] * 29]).memory
   end
 
   def test_too_short_to_judge
-    assert_nil soak([10.0] * 5).growth
-    assert_predicate soak([10.0] * 5), :level?
+    assert_nil result([10.0] * 5).line
+    assert_equal "too short", result([10.0] * 5).memory
   end
 
-  def test_errors_of_a_killed_worker_are_excused_and_no_others
-    assert_equal 0, soak([1.0] * 3, errors: 4, excused: 4).errors
-    assert_equal 6, soak([1.0] * 3, errors: 6, excused: 4).errors
+  def test_an_event_excuses_what_it_explains_and_no_more
+    events = [event("KILL a worker", { "cut" => 3 }, { "cut" => 4 }),
+              event("KILL a worker", { "cut" => 6, "status 500" => 1 }, { "cut" => 4 }),
+              event("restart (TERM, start)", { "refused" => 40 }, { "refused" => true })]
+    found = result([1.0] * 10, events: events, failed_without: { "late" => 2 })
+    assert_equal({ "KILL a worker" => { "cut" => 2, "status 500" => 1 }, "none" => { "late" => 2 } },
+                 found.unexcused)
+    assert_equal [52, 47, 5, false],
+                 [found.failures, found.excused, found.unexcused_failures, found.fine?]
   end
 
-  KILL = ["kill a worker", %i[KILL worker]].freeze
-
-  # Runs one round with an event; +play+ is called in place of wrk.
-  def load(play, workers)
-    server = Struct.new(:port, :workers).new(0, workers)
-    Timeout.timeout(60) { Wrk.stub(:play, play) { Soak.new(server, "", 0).send(:load, KILL) } }
+  def jobs(server, jobs)
+    events = [event("KILL a worker", {}, { "cut" => 3 }), event("TERM a worker", {}, { "cut" => 0 })]
+    result([1.0] * 10, events: events, server: server, jobs: jobs).unexcused_failures
   end
 
-  def test_an_event_waits_for_the_first_answer
-    worker = Supervised.new("sleep", "60")
-    killed_before = nil
-    play = lambda do |*_, &answered|
-      killed_before = worker.ended?
-      answered.call
-      worker.wait(30)
+  # Solid Queue marks them, Sidekiq has none of them any more.
+  def test_jobs_of_a_killed_worker
+    assert_equal 0, jobs("solid_queue, fork", { failed: { "ProcessExitError" => 3 }, lost: 0 })
+    assert_equal 1, jobs("solid_queue, fork", { failed: { "ProcessExitError" => 4 }, lost: 0 })
+    assert_equal 2, jobs("solid_queue, fork", { failed: {}, lost: 2 })
+    assert_equal 0, jobs("sidekiq, plain", { failed: {}, lost: 3 })
+    assert_equal 1, jobs("sidekiq, plain", { failed: {}, lost: 4 })
+  end
+
+  def test_what_ended_early_is_not_fine
+    refute_predicate result([1.0] * 10, ended_early: "no server"), :fine?
+    assert_predicate result([1.0] * 10), :fine?
+  end
+end
+
+class TestSoak < Minitest::Test
+  include SoakTest
+
+  # In place of Unicorn: processes that sleep.
+  class Sleepers
+    include BenchmarkTest
+    attr_reader :workers, :pid
+
+    def self.title
+      "unicorn"
     end
-    assert_equal 9, load(play, [worker.pid]).termsig
-    refute killed_before
-  ensure
-    worker&.kill
+
+    def initialize(number)
+      @pid = Process.pid
+      @children = Array.new(number) { Supervised.new("sleep", "60") }
+      @workers = @children.map(&:pid)
+    end
+
+    # In place of those that have ended there are new ones.
+    def reap
+      @children.select(&:ended?).each do |child|
+        @children[@children.index(child)] = Supervised.new("sleep", "60")
+      end
+      @workers = @children.map(&:pid)
+    end
+
+    def number_of_workers
+      @children.size
+    end
+
+    def ended?
+      false
+    end
+
+    def look
+      workers.map { |pid| Service::Seen.new(pid, 1, true, "", { "Private_Dirty" => 1024, "Pss" => 2048 }) }
+    end
+
+    def stop
+      @children.each(&:kill)
+    end
   end
 
-  def test_without_an_answer_there_is_no_event
-    error = assert_raises(Wrk::Failed) { load(->(*_) { raise Wrk::Failed, "none" }, []) }
-    assert_equal "none", error.message
+  Load = Struct.new(:sent, :answered, :failures, :at_once)
+
+  def soak(seconds, failures: [], server: Sleepers.new(2), **options)
+    @server = server
+    Soak.new(@server, Load.new(10, 9, failures, 4), seconds, **options)
+  end
+
+  def teardown
+    @server&.stop
+  end
+
+  def test_a_killed_worker_is_waited_for
+    soak = soak(0)
+    before = @server.workers
+    soak.instance_variable_set(:@begun, Clock.now)
+    soak.send(:happen, Soak::KILL)
+    assert_equal 1, (before & @server.workers).size
+    soak.send(:happen, Soak::TERM)
+    kill, term = soak.to_h[:events]
+    assert_equal ["KILL a worker", { "cut" => 4, "status 502" => 4 }], kill.values_at(:name, :allowed)
+    assert_equal [1, nil, nil], term.values_at(:deaths, :hits, :note)
+  end
+
+  # Nothing happens at first, nor in the last third; without a cgroup there is no limit of memory.
+  def test_each_event_happens_in_time
+    names = (Soak::EVENTS["unicorn"] - [Soak::MEMORY]).map(&:name)
+    soak = soak(90)
+    happened = (0..90).filter_map do |second|
+      soak.instance_variable_set(:@begun, Clock.now - second)
+      event = soak.send(:next_event)
+      soak.happened << event if event
+      soak.rounds << second
+      [second, event.name] if event
+    end
+    seconds, = happened.transpose
+    assert_equal names, happened.map(&:last).uniq
+    assert_operator seconds.first, :>=, 6
+    assert_operator seconds.last, :<=, 30
+    assert_operator seconds.size, :>, names.size
+  end
+
+  def test_failures_belong_to_what_had_begun_last
+    soak = soak(0)
+    begun = soak.instance_variable_set(:@begun, Clock.now)
+    [[Soak::KILL, 10, 12], [Soak::RESTART, 12.5, 20]].each do |event, from, to|
+      soak.happened << Soak::Happened.new(event, begun + from, begun + to, 1, nil, nil)
+    end
+    # Each was sent at, failed at.
+    [[9, 9.5], [9, 11], [12, 12.2], [12.4, 13], [20.5, 21], [21.5, 22]].each do |times|
+      soak.load.failures << Clients::Failure.new(*times.map { |time| begun + time }, "cut")
+    end
+    found = soak.to_h
+    assert_equal [{ "cut" => 2 }, { "cut" => 2 }], found[:events].map { |event| event[:failed] }
+    assert_equal({ "cut" => 2 }, found[:failed_without])
+  end
+
+  def test_a_look
+    soak = soak(0.01)
+    soak.run { |round| assert_equal [2, 1.0, 4.0], round.values_at(:workers, :private, :tree) }
+    assert_operator soak.rounds.size, :>, 0
+  end
+
+  Group = Struct.new(:limits, :hits, :ended) do
+    def limit_to_use
+      limits << :use
+      self.hits += 3
+      self.ended += 1
+    end
+
+    def limit=(bytes)
+      limits << bytes
+    end
+
+    def without_limit
+      -1
+    end
+  end
+
+  def test_a_limit_of_memory_is_lifted_again
+    group = Group.new([], 7, 0)
+    soak = soak(1, group: group)
+    soak.instance_variable_set(:@begun, Clock.now)
+    soak.send(:happen, Soak::MEMORY)
+    assert_equal [:use, -1], group.limits
+    assert_equal [3, 1, { "cut" => 4, "status 502" => 4 }],
+                 soak.to_h[:events].first.values_at(:hits, :deaths, :allowed)
+    chosen = @server.workers.map { |pid| File.read("/proc/#{pid}/oom_score_adj").chomp }
+    assert_equal [Soak::CHOSEN], chosen.uniq
+  end
+
+  def test_every_server_is_known
+    assert_empty (Server.all + JobServer.all).map(&:title) - Soak::EVENTS.keys
   end
 
   # The script runs in a process of its own, because that process adopts orphans from then on.
@@ -93,20 +243,215 @@ class TestSoak < Minitest::Test
     assert status.success?, out
     assert_equal "false\ntrue\n", out
   end
+end
 
-  # The summary is made from the files of earlier soaks.
+# Clients, against a server of a few lines.
+class TestClients < Minitest::Test
+  include SoakTest
+
+  FINE = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nSet-Cookie: a=b; path=/\r\nConnection: close\r\n\r\nok"
+
+  def setup
+    @list = Tempfile.new("requests")
+    @list.puts "GET /a", "POST /b x=1"
+    @list.close
+    @asked = Queue.new
+  end
+
+  def teardown
+    @server&.kill
+    @listener&.close
+    @list&.unlink
+  end
+
+  # Each answer is one of +answers+ in turn.
+  def serve(*answers)
+    @listener = TCPServer.new("127.0.0.1", 0)
+    answers = answers.cycle
+    @server = Thread.new do
+      loop do
+        client = @listener.accept
+        text = client.readpartial(4096)
+        @asked << text
+        client.write(answers.next)
+        client.close
+      end
+    end
+    @listener.local_address.ip_port
+  end
+
+  # +number+ requests of one client.
+  def clients(port, number, **options)
+    Clients.new(port, @list.path, number: 1, **options).tap do |clients|
+      clients.start
+      Clock.wait_until(30, pause: 0.001) { clients.sent > number }
+      clients.stop
+      assert_equal clients.sent, clients.answered + clients.failures.count { |one| one.kind != "status 500" }
+    end
+  end
+
+  def test_requests_of_the_list_with_the_cookies_of_their_answers
+    assert_empty clients(serve(FINE), 20).failures
+    asked = Array.new(18) { @asked.pop }
+    assert_match(%r{\AGET /a HTTP/1.1\r\nHost: }, asked[0])
+    assert_match(/\APOST .*\r\nContent-Length: 3\r\n\r\nx=1\z/m, asked[1])
+    refute_match(/^Cookie/, asked[0])
+    assert_match(/^Cookie: a=b\r$/, asked[17])
+  end
+
+  def test_what_became_of_each_request
+    half = FINE.sub("Length: 2", "Length: 9")
+    chunked = FINE.sub("Content-Length: 2", "Transfer-Encoding: chunked")
+    failures = clients(serve(FINE, half, FINE.sub("200", "500"), chunked, ""), 10).failures
+    assert_equal ["cut", "status 500", "cut", "cut"], failures.first(4).map(&:kind)
+    failures.each { |failure| assert_operator failure.sent, :<=, failure.known }
+  end
+
+  # The second of them is not there later.
+  def test_records_that_were_made
+    made = Array.new(3) { |i| FINE.sub("200 OK", "302 No\r\nLocation: http://127.0.0.1/records/#{i}") }
+    File.write(@list.path, "GET /a\nPOST /b x=1\nPOST /b x=2\n")
+    clients = Clients.new(serve(*made, FINE, FINE.sub("200", "404")), @list.path, number: 1)
+    clients.instance_variable_set(:@due, Clock.now)
+    3.times { clients.send(:ask, *clients.send(:turn)) }
+    assert_equal({ made: 2, lost: 1 }, clients.finish)
+    asked = Array.new(5) { @asked.pop[/\A\S+ \S+/] }
+    assert_equal ["GET /records/1", "GET /records/2"], asked.last(2)
+  end
+
+  def test_nobody_listens
+    port = Service.free_port
+    assert_equal %w[refused], clients(port, 1).failures.map(&:kind).uniq
+  end
+
+  def test_a_rate
+    began = Clock.now
+    clients(serve(FINE), 10, rate: 100)
+    assert_operator Clock.now - began, :>=, 0.09
+  end
+end
+
+# Jobs, where lines of a file are what a process enqueues.
+class TestJobLoad < Minitest::Test
+  include SoakTest
+
+  Queued = Struct.new(:directory, :gives_up) do
+    def file
+      File.join(directory, "done")
+    end
+
+    def enqueuer(orders, answers)
+      script = <<~'RUBY'
+        $stdout.sync = true
+        while (line = $stdin.gets)
+          from, to = line.split.map(&:to_i)
+          (from...to).each { |n| File.write(ARGV[0], "#{n} 1.5\n", mode: "a") if n != ARGV[1].to_i }
+          puts "begun"
+        end
+      RUBY
+      Supervised.new(RbConfig.ruby, "--disable-gems", "-e", script, file, gives_up.to_s, in: orders,
+                                                                                         out: answers)
+    end
+
+    def done
+      File.readlines(file).map { |line| [line.to_i, 1.5] }
+    end
+
+    # The job that was given up is put back.
+    def left(again: false)
+      return { waiting: 0, running: 0, again: 0, failed: {} } unless again
+
+      File.write(file, "#{gives_up} 1.5\n" * 2, mode: "a")
+      { failed: { "SomeError" => 1 } }
+    end
+  end
+
+  def load(gives_up)
+    Dir.mktmpdir do |directory|
+      queued = Queued.new(directory, gives_up)
+      FileUtils.touch(queued.file)
+      load = JobLoad.new(queued, rate: 40)
+      load.start
+      assert Clock.wait_until(30) { load.sent > 20 }
+      load.stop
+      assert_operator load.answered, :>=, 20
+      yield load
+    end
+  end
+
+  def test_all_are_done
+    load(-1) { |load| assert_equal({ done: load.sent, twice: 0, failed: {}, lost: 0 }, load.finish) }
+  end
+
+  def test_what_was_given_up_is_put_back_and_what_is_done_twice_is_told
+    load(3) do |load|
+      # Nothing goes on, as the queue says at once.
+      def load.wait = nil
+      assert_equal({ done: load.sent, twice: 1, failed: { "SomeError" => 1 }, lost: 0 }, load.finish)
+    end
+  end
+end
+
+class TestSoakCommand < Minitest::Test
+  include SoakTest
+
+  def write(place, build, version, found)
+    directory = File.join(place, "soak", "puma-rails-#{build}")
+    FileUtils.mkdir_p(directory)
+    File.write(File.join(directory, "results.json"),
+               JSON.generate(found.to_h.merge(builds: [{ name: build, version: version }])))
+  end
+
+  # The summary is made from the files of earlier soaks; those of one server stand beside each other.
   def test_summary
     Dir.mktmpdir("soak") do |place|
-      FileUtils.mkdir_p(File.join(place, "soak/puma-rails-cow"))
-      rounds = [[60, nil, 0, 0, 90.0], [90, nil, 0, 0, 100.25],
-                [130, "kill a worker", 6, 4, 50.0]].map do |seconds, event, errors, excused, size|
-        { seconds: seconds, event: event, requests: 500, errors: errors, excused: excused, private: size }
-      end
-      File.write(File.join(place, "soak/puma-rails-cow/results.json"),
-                 JSON.generate(rounds: rounds, growth: 0.0125))
+      kill = event("KILL a worker", { "cut" => 5 }, { "cut" => 4 })
+      term = event("TERM a worker", { "cut" => 1 }, {})
+      write(place, "cow", "ruby 3.4.5 +CowRuby 0.1", result([30.0] * 20, events: [kill, term]))
+      write(place, "stock", "ruby 3.4.5", result([90.0] * 20, events: [kill]))
       out, = capture_io { assert_equal 0, SoakCommand.run(["--summary", "--place", place]) }
-      assert_match(/^\| puma rails cow \| 2 \| 1500 \| 1 \| 2 \| 4 \| 100\.2 \| \+1\.2 % \|$/, out)
+      rows = out.lines.grep(/^\| puma, rails/)
+      row = [30, 900, 890, 5, 4, 1, 0, 1, 0, "90.0", "+0.0 ± 0.0", "+0.00 %", "flat"]
+      assert_equal "| puma, rails, stock | #{row.join(" | ")} |\n", rows[0]
+      assert_match(/^\| puma, rails, cow \| 30 \| 900 \| 890 \| 6 \| 4 \| 2 \|/, rows[1])
+      assert_includes rows, "| puma, rails: KILL a worker | 1 times: 5 cut | 1 times: 5 cut |\n"
+      assert_includes rows, "| puma, rails: none | 0 | 0 |\n"
+      assert_includes out, "Failed on CowRuby and not on pristine: puma, rails, TERM a worker: 1 cut."
       capture_io { assert_equal 2, SoakCommand.run(["--summary", "--place", File.join(place, "none")]) }
     end
+  end
+
+  def test_mistakes
+    assert_refused(/--servers: no such: thin/, "soak", "--servers", "thin")
+    assert_refused(/--rate wants a number above 0/, "soak", "--rate", "0")
+    assert_refused(/no ruby to measure/, "soak")
+  end
+
+  # benchmark/soak as a whole, for some seconds.
+  def test_a_short_soak
+    name, ruby = INSTALLED
+    Dir.mktmpdir do |place|
+      %w[apps gems apps.lock].each { |name_there| link(name_there, place) }
+      arguments = ["--ruby", "#{name}=#{ruby}", "--minutes", "0.08", "--servers", "unicorn", "--app", "rack",
+                   "--rate", "100", "--no-warmup", "--place", place]
+      out, errors, status = command("soak", *arguments)
+      reason = errors[/^benchmark.soak: (.*)/, 1]
+      skip reason if reason
+
+      assert_predicate status, :success?, errors + out
+      found = JSON.parse(File.read(File.join(place, "soak/unicorn-rack-#{name}/results.json")))
+      assert_equal "KILL a worker", found["events"].first["name"]
+      assert_equal 4, found["rounds"].last["workers"]
+      assert_operator found["sent"], :>=, found["answered"]
+      assert_operator found["answered"], :>, 50
+      assert_match(/^\d+ requests sent, \d+ answered, \d+ failed, of which \d+ are excused; /, out)
+    end
+  end
+
+  # What other tests made of applications and gems is used again.
+  def link(name, place)
+    there = File.join(File.dirname(BENCHMARK), "build", name)
+    FileUtils.mkdir_p(name.include?(".") ? File.dirname(there) : there)
+    File.symlink(there, File.join(place, name))
   end
 end

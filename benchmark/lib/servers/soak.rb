@@ -1,148 +1,269 @@
 # frozen_string_literal: true
 # SPDX-License-Identifier: BSD-2-Clause
 
-require_relative "../measure/statistics"
+require_relative "../memory/cgroup"
+require_relative "clients"
+require_relative "job_load"
 require_relative "kinds"
-require_relative "wrk"
+require_relative "soak_result"
 
 module CowBench
-  # One server under load, in rounds. For two thirds of the time nothing else
-  # happens, and the memory of its workers should level off. Then, in every few
-  # rounds, something happens to it, as it does in production; afterwards all
-  # workers must be there again.
+  # One server under load that never pauses. In the first third of the time something happens to it again and
+  # again, as it does in production; each time all workers must come back. In the second third the new workers
+  # warm up; in the last one their memory shall be flat.
   class Soak
     Failed = Class.new(StandardError)
-    # One round: when it ended (s), what happened in it, the answers, the mean
-    # private memory of a worker (MB), the sum of Pss (MB), the workers. +complaint+: which
-    # errors these were.
-    Round = Struct.new(:seconds, :event, :requests, :errors, :excused, :private, :tree, :workers, :complaint,
-                       keyword_init: true)
+    # What can happen: +signal+ goes to +whom+; +replaces+ says which workers must have been replaced
+    # afterwards (:victim, :all, :most: all but one, or nil).
+    Event = Struct.new(:name, :signal, :whom, :replaces)
+    # The same where it happened: when, from start to end (of the monotonic clock), what the kernel had to do,
+    # and what is to be said of it.
+    Happened = Struct.new(:event, :from, :to, :deaths, :hits, :note)
 
-    REQUESTS = 1_000
-    QUIET = 2 / 3.0
-    # Rounds from one event to the next.
-    EVERY = 3
+    # Parts of the time: from where to where things happen. Each happens once at least, also where that takes
+    # longer.
+    FIRST = 1 / 15.0
+    DISTURBED = 1 / 3.0
+    # Looks at the memory, and seconds between two at most.
+    LOOKS = 180
+    SLOWEST = 10
+    # Looks from one event to the next.
+    EVERY = 2
     # Seconds after which the workers must be back.
-    BACK = 60
-    # The requests that a killed worker was answering fail.
-    EXCUSED = { "kill a worker" => Wrk::CONNECTIONS }.freeze
-    # How much the last third of the quiet rounds may lie above the middle one.
-    LEVEL = 0.05
+    BACK = 120
+    # Seconds of a limit of memory.
+    LIMIT = 10
+    # Makes the kernel choose a worker when memory runs out, and not their parent.
+    CHOSEN = "500"
 
-    # What can happen to a kind of server: name => [signal, its receiver].
+    KILL = Event.new("KILL a worker", :KILL, :worker, :victim)
+    TERM = Event.new("TERM a worker", :TERM, :worker, :victim)
+    RESTART = Event.new("restart (TERM, start)", nil, :restart, :all)
+    CRASH = Event.new("KILL all, start", nil, :crash, :all)
+    MEMORY = Event.new("limit of memory", nil, :limit, nil)
+    ALWAYS = [KILL, TERM, RESTART, MEMORY].freeze
+    # What a master does that knows USR2 as a restart.
+    AGAIN = Event.new("restart (USR2)", :USR2, :master, :all)
+    GRACEFUL = Event.new("graceful restart of Apache (USR1)", :USR1, :front, nil)
+    # In place of KILL, TERM: one process is all there is.
+    ALONE = [CRASH, RESTART, MEMORY].freeze
+
     EVENTS = {
-      "unicorn" => { "kill a worker" => %i[KILL worker], "rolling restart (HUP)" => %i[HUP master],
-                     "upgrade (USR2)" => %i[USR2 upgrade] },
-      "puma" => { "kill a worker" => %i[KILL worker], "restart (USR2)" => %i[USR2 master] },
-      "puma-fork_worker" => { "kill a worker" => %i[KILL worker], "refork (URG)" => %i[URG master] },
-      "pitchfork" => { "kill a worker" => %i[KILL worker] },
-      "pitchfork-reforking" => { "kill a worker" => %i[KILL worker], "refork (USR2)" => %i[USR2 master] },
-      "passenger" => { "kill a worker" => %i[KILL worker], "restart (restart.txt)" => %i[touch application],
-                       "graceful restart of Apache (USR1)" => %i[USR1 front] },
-      "apache-puma" => { "kill a worker" => %i[KILL worker], "restart (USR2)" => %i[USR2 master],
-                         "graceful restart of Apache (USR1)" => %i[USR1 front] }
+      "unicorn" => [*ALWAYS, Event.new("rolling restart (HUP)", :HUP, :master, :all),
+                    Event.new("upgrade (USR2)", :USR2, :upgrade, :all)],
+      "puma" => [*ALWAYS, AGAIN],
+      "puma-defaults" => [*ALWAYS, AGAIN],
+      "puma-fork_worker" => [*ALWAYS, Event.new("refork (URG)", :URG, :master, :most), AGAIN],
+      "pitchfork" => ALWAYS,
+      "pitchfork-reforking" => [*ALWAYS, Event.new("refork (USR2)", :USR2, :master, :most)],
+      "passenger" => [*ALWAYS, Event.new("restart (restart.txt)", nil, :application, :all), GRACEFUL],
+      "apache-puma" => [*ALWAYS, AGAIN, GRACEFUL],
+      "solid_queue, fork" => [*ALWAYS, CRASH],
+      "solid_queue, async" => ALONE,
+      "sidekiq, plain" => ALONE,
+      "sidekiq, swarm of 4" => [*ALWAYS, CRASH]
     }.freeze
+    # Those that end at TERM without a word to who waits for an answer.
+    ABRUPT = %w[unicorn pitchfork pitchfork-reforking passenger].freeze
 
-    attr_reader :rounds
+    attr_reader :rounds, :happened, :load
 
-    def initialize(server, list, seconds, requests: REQUESTS)
+    # +group+ is the Cgroup of the server; without one there are no limits of memory.
+    def initialize(server, load, seconds, group: nil)
       @server = server
-      @list = list
+      @load = load
       @seconds = seconds
-      @requests = requests
+      @group = group
       @rounds = []
-      @first = 0
+      @happened = []
+      @events = EVENTS.fetch(server.class.title)
+      @events -= [MEMORY] unless group
     end
 
-    # Yields each round when it is over.
+    # Yields each look when it was made.
     def run
-      started = Clock.now
-      events = EVENTS.fetch(@server.class.title).to_a.cycle
-      until (elapsed = Clock.now - started) > @seconds
-        event = elapsed > @seconds * QUIET && @rounds.size % EVERY == EVERY - 1 ? events.next : nil
-        @rounds << round(event, started)
+      @begun = Clock.now
+      until over?
+        @begun_look = Clock.now
+        event = next_event
+        happen(event) if event
+        @rounds << look(event)
         yield @rounds.last if block_given?
+        sleep [@begun_look + pause - Clock.now, 0].max
       end
     end
 
-    # Errors that nothing excuses.
-    def errors
-      @rounds.sum { |round| [round.errors - round.excused, 0].max }
+    # A hash for JSON, with what failed because of which event.
+    def to_h
+      failed = @load.failures.group_by { |failure| cause(failure) }
+                     .transform_values { |failures| failures.map(&:kind).tally }
+      { server: @server.class.title, sent: @load.sent, answered: @load.answered, rounds: @rounds,
+        events: @happened.map { |one| event_to_h(one, failed.fetch(one, {})) },
+        failed_without: failed.fetch(nil, {}) }
     end
-
-    # Growth from the middle third of the quiet rounds to their last, as a share of
-    # the former; nil where there are too few.
-    def growth
-      quiet = @rounds.take_while { |round| !round.event }
-      return if quiet.size < 6
-
-      thirds = quiet.each_slice((quiet.size / 3.0).ceil).to_a
-      middle, last = thirds.last(2).map { |part| Statistics.median(part.map(&:private)) }
-      last / middle - 1
-    end
-
-    def level?
-      growth.nil? || growth <= LEVEL
-    end
+    # Seconds after an event in which a request may still fail because of it.
+    AFTER = 1
 
     private
 
-    def round(event, started)
-      result = load(event)
-      @first += @requests
-      back(event)
+    # The last thing that had begun to happen when a request failed, unless it was over when the request was
+    # sent.
+    def cause(failure)
+      one = @happened.select { |happened| happened.from <= failure.known }.last
+      one if one && failure.sent <= one.to + AFTER
+    end
+
+    def elapsed
+      Clock.now - @begun
+    end
+
+    def over?
+      elapsed > @seconds
+    end
+
+    def pause
+      [@seconds.fdiv(LOOKS), SLOWEST].min
+    end
+
+    def next_event
+      return if elapsed < @seconds * FIRST || @rounds.size % EVERY != EVERY - 1
+      # All of them, also where the time is short; but the last third is quiet.
+      return if elapsed > @seconds * (@happened.size < @events.size ? SoakResult::QUIET : DISTURBED)
+
+      @events[@happened.size % @events.size]
+    end
+
+    def look(event)
       seen = @server.look
       workers = seen.select(&:worker)
-      Round.new(seconds: (Clock.now - started).round, event: event&.first, requests: result.requests,
-                errors: result.errors, excused: EXCUSED.fetch(event&.first, 0), workers: workers.size,
-                complaint: result.complaint, tree: Memory.mb(seen.sum { |process| process.sample["Pss"] }),
-                private: Memory.mb(workers.sum { |process| process.sample["Private_Dirty"] }) / workers.size)
+      private = workers.sum { |process| process.sample["Private_Dirty"] }
+      { seconds: elapsed.round(1), event: event&.name, sent: @load.sent, answered: @load.answered,
+        failed: @load.failures.size, workers: workers.size,
+        private: (Memory.mb(private) / workers.size unless workers.empty?),
+        tree: Memory.mb(seen.sum { |process| process.sample["Pss"] }) }
     end
 
-    # Plays the next part of the list; as soon as requests are answered, the event happens.
-    def load(event)
-      answered = Queue.new
-      load = Thread.new do
-        Wrk.play(@server.port, @list, @first, @requests) { answered << true }
-      ensure
-        answered.close
+    def event_to_h(one, kinds)
+      { name: one.event.name, seconds: (one.from - @begun).round(1), took: (one.to - one.from).round(1),
+        failed: kinds, allowed: allowed(one), deaths: one.deaths, hits: one.hits, note: one.note }
+    end
+
+    # How many of each kind of failure an event explains; true: any number.
+    def allowed(one)
+      gone = %i[restart crash].include?(one.event.whom) || one.note == REVIVED
+      away = gone ? { "refused" => true, "status 502" => true, "status 503" => true } : {}
+      { "cut" => one.deaths * at_once, "status 502" => one.deaths * at_once }.merge(away)
+    end
+
+    def at_once
+      @load.at_once
+    end
+
+    def happen(event)
+      one = Happened.new(event, Clock.now, nil, deaths(event), nil, nil)
+      @happened << one
+      before = @server.workers
+      victims = disturb(event, one, before)
+      back(one, victims)
+    ensure
+      one.to = Clock.now
+    end
+
+    # Workers that end although they have work. At TERM a job server lets its jobs end, or puts them back; a
+    # server for HTTP closes the socket on which others wait.
+    def deaths(event)
+      case event.whom
+      when :worker then event.signal == :KILL || ABRUPT.include?(@server.class.title) ? 1 : 0
+      when :restart then @server.is_a?(JobServer) ? 0 : @server.number_of_workers
+      when :crash then @server.number_of_workers
+      else 0
       end
-      load.report_on_exception = false
-      disturb(*event.last) if event && answered.pop
-      load.value
     end
 
-    def disturb(signal, whom)
-      case whom
-      when :worker then Process.kill(signal, @server.workers.sample(random: random))
-      when :master then Process.kill(signal, @server.pid)
-      when :front then Process.kill(signal, @server.front)
+    # Gives the workers that have to go.
+    def disturb(event, one, workers)
+      case event.whom
+      when :worker then return [workers.sample(random: random)].each { |pid| signal(event.signal, pid) }
+      when :master then signal(event.signal, @server.pid)
+      when :front then signal(event.signal, @server.front)
       when :application then @server.restart_application
-      when :upgrade then upgrade(signal)
+      when :upgrade then upgrade(event.signal)
+      when :restart then @server.restart
+      when :crash then @server.crash
+      when :limit then limit(one)
       end
+      event.replaces ? workers : []
+    end
+
+    def signal(name, pid)
+      Process.kill(name, pid)
+    rescue Errno::ESRCH
+      nil # it has ended by itself
     end
 
     # The old master starts a new one, and leaves when that has its workers.
     def upgrade(signal)
       old = @server.workers
-      Process.kill(signal, @server.pid)
-      wait("workers of the new master") { (@server.workers - old).size == Server::WORKERS }
+      signal(signal, @server.pid)
+      wait { (@server.workers - old).size == @server.number_of_workers } or lost("workers of the new master")
       @server.handed_over(@server.successors.last)
     end
 
-    def back(event)
-      wait("#{Server::WORKERS} workers after #{event&.first || "the requests"}") do
-        @server.workers.size == Server::WORKERS
+    # What the server takes is all that it may take, for some seconds.
+    def limit(one)
+      hits, ended = @group.hits, @group.ended
+      limited { one.note = "the kernel refused it" }
+      one.hits = @group.hits - hits
+      one.deaths = @group.ended - ended
+      one.note ||= "never reached" if one.hits.zero?
+      return unless @server.ended?
+
+      one.note = REVIVED
+      @server.restart
+    end
+    REVIVED = "the server was started anew"
+
+    def limited
+      @group.limit_to_use
+      ends = Clock.now + [LIMIT, @seconds / 20.0].min
+      while Clock.now < ends && !@server.ended?
+        @server.workers.each { |pid| choose(pid) }
+        sleep 0.2
       end
-      @server.settle
+    rescue Errno::EBUSY
+      yield
+    ensure
+      @group.limit = @group.without_limit
     end
 
-    def wait(what)
+    def choose(pid)
+      File.write("/proc/#{pid}/oom_score_adj", CHOSEN) if @server.number_of_workers > 1
+    rescue SystemCallError
+      nil # it has ended
+    end
+
+    def back(one, victims)
+      stay = one.event.replaces == :most ? 1 : 0
+      return if wait { all_there? && (@server.workers & victims).size <= stay }
+
+      lost("#{@server.number_of_workers} workers after: #{one.event.name}") unless all_there?
+      one.note = "#{(@server.workers & victims).size} workers were not replaced"
+    end
+
+    def all_there?
+      @server.workers.size == @server.number_of_workers
+    end
+
+    def wait
       Clock.wait_until(BACK, pause: 0.1) do
+        lost("server") if @server.ended?
         @server.reap
         yield
-      end or
-        raise Failed, "no #{what} after #{BACK} s: #{@server.complaint}"
+      end
+    end
+
+    def lost(what)
+      raise Failed, "no #{what} after #{BACK} s: #{@server.complaint}"
     end
 
     def random

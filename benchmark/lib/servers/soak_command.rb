@@ -2,36 +2,46 @@
 # SPDX-License-Identifier: BSD-2-Clause
 
 require "json"
-require_relative "../measure/chart"
 require_relative "../measure/command_line"
 require_relative "../measure/machine"
-require_relative "../measure/table"
 require_relative "app"
 require_relative "soak"
+require_relative "soak_report"
 
 module CowBench
-  # benchmark/soak. Status 1 where an error was served or a process was lost.
+  # benchmark/soak. Status 1 where something failed that nothing excuses, or a process was lost.
   class SoakCommand < CommandLine
     NAME = "benchmark/soak"
-    AFTER_INTERRUPT = "; the server is stopped"
+    AFTER_INTERRUPT = "; the servers are stopped"
     ERRORS = [App::Missing].freeze
     MINUTES = 30
+    ALL = "all"
+    JOBS = "jobs"
+    WORKERS = Server::WORKERS
+    # Seconds from one line on the terminal to the next, if nothing happens.
+    SHOWN = 30
     BANNER = <<~TEXT
       Usage: benchmark/soak --ruby NAME=PATH [options]
-      Loads servers for a long time, disturbs them, and reports whether memory levels off.
+      Loads servers for a long time, disturbs them in the first third of it, and reports what failed and
+      whether memory is flat in the last third. Several rubies are compared by --summary.
 
     TEXT
-    COLUMNS = ["time", "event", "private a worker (MB)", "Pss (MB)", "errors", "excused", "workers"].freeze
-    SUMMARY = ["server, application, ruby", "minutes", "requests", "events", "errors", "excused",
-               "after the quiet part (MB a worker)", "growth"].freeze
 
     def initialize(arguments)
       super
       @servers = %w[unicorn puma pitchfork-reforking]
       @app = "rails"
       @minutes = MINUTES
+      @beside = 1
       @place = File.join(ROOT, "build")
       @settings = { warmup: true, yjit: true }
+      @shown = {}
+      @lock = Mutex.new
+    end
+
+    # "solid_queue, fork" as a word.
+    def self.word(title)
+      title.gsub(/[ ,]+/, "_")
     end
 
     private
@@ -41,32 +51,50 @@ module CowBench
       return summary if @summary
 
       needs_rubies
-      raise Bad, "--ruby: one ruby at a time" if @rubies.size > 1
-      raise Bad, Wrk.missing if Wrk.missing
-
-      @build = Build.new(*@rubies.first).check
+      @builds = @rubies.map { |name, path| Build.new(name, path).check }
       warn "#{NAME}: no upgrades: a new master cannot be adopted" unless Supervised.adopt_orphans
-      @app = App.new(@app, @place)
-      @app.prepare(@build)
+      @apps = [@app, JOBS].to_h { |name| [name, App.new(name, @place)] }
+      soaks = @servers.product(@builds).map { |name, build| [kinds.fetch(name), build] }
+      soaks.reject! { |kind, build| File.exist?(file(directory_of(kind, build))) } if @go_on
       # All of them, also after one that failed.
-      @servers.map { |name| soak(Server.find(name)) }.all? ? 0 : FAILED
+      run_beside(soaks).all? ? 0 : FAILED
+    end
+
+    def kinds
+      @kinds ||= (Server.all + JobServer.all).to_h { |kind| [SoakCommand.word(kind.title), kind] }
+                                             .select { |_, kind| Soak::EVENTS.key?(kind.title) }
     end
 
     def define(options)
-      define_rubies(options, "an installed ruby (make rubies)")
-      servers = Soak::EVENTS.keys
-      options.on("--servers NAMES", Array, "of #{servers.join(", ")}",
+      define_rubies(options, "an installed ruby (make rubies); may be given again")
+      options.on("--servers NAMES", Array, "#{ALL}, or of #{kinds.keys.join(", ")}",
                  "(default #{@servers.join(",")})") do |names|
-        @servers = known("--servers", names, servers)
+        @servers = names == [ALL] ? kinds.keys : known("--servers", names, kinds.keys)
       end
       options.on("--app NAME", App::NAMES, "one of #{App::NAMES.join(", ")} (default #{@app})") do |name|
         @app = name
       end
-      options.on("--minutes N", Float, "for each server (default #{MINUTES})") { |number| @minutes = number }
+      options.on("--minutes N", Float, "for each server (default #{MINUTES})") do |number|
+        @minutes = positive("--minutes", number)
+      end
+      define_load(options)
       define_settings(options)
+      options.on("--go-on", "leave out what was soaked already") { @go_on = true }
       options.on("--summary", "a table of all soaks that were made, and nothing else") { @summary = true }
       options.on("--place DIR", "where applications, gems and results go (default build)") do |path|
         @place = File.expand_path(path)
+      end
+    end
+
+    def define_load(options)
+      options.on("--rate N", Float, "requests a second for a server (default: as many as",
+                 "#{Clients::NUMBER} clients get answered)") { |number| @rate = positive("--rate", number) }
+      options.on("--job-rate N", Float,
+                 "jobs a second for a job server (default #{JobLoad::RATE})") do |number|
+        @job_rate = positive("--job-rate", number)
+      end
+      options.on("--beside N", Integer, "so many soaks at once (default 1)") do |number|
+        @beside = positive("--beside", number)
       end
     end
 
@@ -79,100 +107,132 @@ module CowBench
                  "Pitchfork's after_request_complete)") { @settings[:oob_gc] = true }
     end
 
-    # One row a soak, from the files that report wrote.
+    # From the files that the soaks wrote.
     def summary
-      files = Dir[File.join(@place, "soak/*/results.json")].sort
+      files = Dir[file(File.join(@place, "soak/*"))].sort
       raise Bad, "no soak was made yet below #{@place}" if files.empty?
 
-      rows = files.map do |file|
-        summary_row(File.basename(File.dirname(file)), JSON.parse(File.read(file), symbolize_names: true))
+      results = files.map do |file|
+        hash = JSON.parse(File.read(file), symbolize_names: true)
+        build = hash[:builds].first
+        [build[:name], build[:version].include?("CowRuby"), SoakResult.new(hash)]
       end
-      say(Table.new("soak: all", SUMMARY, rows).to_markdown)
+      say(SoakSummary.new(results).to_markdown)
     end
 
-    def summary_row(name, soak)
-      rounds = soak[:rounds]
-      quiet = rounds.take_while { |round| !round[:event] }.last
-      excused = rounds.sum { |round| [round[:errors], round[:excused]].min }
-      [name.tr("-", " "), format("%d", rounds.last[:seconds] / 60),
-       rounds.sum { |round| round[:requests] }.to_s,
-       rounds.count { |round| round[:event] }.to_s, (rounds.sum { |round| round[:errors] } - excused).to_s,
-       excused.to_s, quiet ? format("%.1f", quiet[:private]) : "-",
-       soak[:growth] ? format("%+.1f %%", soak[:growth] * 100) : "-"]
+    # Gives, for each, whether it was fine.
+    def run_beside(soaks)
+      left = Queue.new
+      soaks.each { |soak| left << soak }
+      left.close
+      threads = Array.new(@beside) do
+        Thread.new do
+          Thread.current.report_on_exception = false
+          fine = []
+          while (kind, build = left.pop)
+            fine << soak(kind, build)
+          end
+          fine
+        end
+      end
+      threads.flat_map(&:value)
+    ensure
+      threads&.each(&:kill)&.each(&:join)
     end
 
-    # Says whether no error was served and nothing was lost.
-    def soak(kind)
-      if (missing = kind.missing)
-        warn "skipped: #{kind.title}: #{missing}"
-        return true
-      end
-      directory = directory_of(kind)
+    def soak(kind, build)
+      return skip(kind, kind.missing) if kind.missing
+
+      @apps.fetch(app_of(kind)).prepare(build)
+      directory = directory_of(kind, build)
       FileUtils.rm_rf(directory)
       facts = Machine.facts(ROOT).merge(name: "soak-#{File.basename(directory)}", commands: [to_s])
-      server = kind.new(@app, @build, directory, @settings)
-      server.start
-      soak = Soak.new(server, @app.requests, @minutes * 60)
-      soak.run { |round| show(kind, round) }
-      report(kind, soak, directory, facts)
-      soak.errors.zero?
-    rescue Server::Failed, Soak::Failed, Wrk::Failed => e
-      warn "failed: #{kind.title}: #{e.message}"
+      group, notes = cgroup
+      result = SoakResult.new(soaked(kind, build, directory, group).merge(notes: notes))
+      save(result, build, directory, facts)
+      result.fine?
+    rescue Service::Failed => e
+      warn "failed: #{kind.title}, #{build.name}: #{e.message}"
       false
     ensure
+      group&.remove
+    end
+
+    def skip(kind, reason)
+      warn "skipped: #{kind.title}: #{reason}"
+      true
+    end
+
+    # Without one there is no limit of memory, and a note that says why.
+    def cgroup
+      [Cgroup.new, []]
+    rescue Cgroup::Unavailable => e
+      [nil, ["no limit of memory: #{e.message}"]]
+    end
+
+    # A hash for JSON, also where the soak came to no good end.
+    def soaked(kind, build, directory, group)
+      server = kind.new(@apps.fetch(app_of(kind)), build, directory,
+                        { **@settings, workers: WORKERS, group: group })
+      server.start
+      load = load_of(server).start
+      soak = Soak.new(server, load, @minutes * 60, group: group)
+      early = run_to_the_end(soak) { |round| show(kind, build, round) }
+      load.stop
+      left = early ? {} : load.finish
+      { **soak.to_h, app: app_of(kind), **@settings, rate: @rate, ended_early: early,
+        (server.is_a?(JobServer) ? :jobs : :records) => left }
+    ensure
+      load&.stop
       server&.stop
     end
 
-    def directory_of(kind)
-      oob_gc = "-oob_gc" if @settings[:oob_gc]
-      File.join(@place, "soak", "#{kind.title}-#{@app.name}#{oob_gc}-#{@build.name}")
+    # Gives why it ended early, or nil.
+    def run_to_the_end(soak, &block)
+      soak.run(&block)
+      nil
+    rescue Service::Failed, Soak::Failed => e
+      e.message
     end
 
-    def show(kind, round)
-      complaint = " (#{round.complaint})" unless round.complaint.to_s.empty?
-      event = ", #{round.event}" if round.event
-      warn format("[%s, %s] %.1f MB a worker, %d errors%s%s", kind.title, Clock.minutes(round.seconds),
-                  round.private, round.errors, complaint, event)
+    def load_of(server)
+      return JobLoad.new(server, rate: @job_rate) if server.is_a?(JobServer)
+
+      Clients.new(server.port, @apps.fetch(@app).requests, rate: @rate)
     end
 
-    def report(kind, soak, directory, facts)
-      table = Table.new("soak: #{kind.title}, #{@app.name}, #{@build.name}", COLUMNS,
-                        soak.rounds.map { |round| row(round) }, note: verdict(soak))
-      puts table.to_text
-      head = ["#{facts[:date]}, commit #{facts[:commit] || "none"}", *facts[:commands]].map do |line|
-        "- #{line}"
+    def app_of(kind)
+      kind <= JobServer ? JOBS : @app
+    end
+
+    def directory_of(kind, build)
+      words = [SoakCommand.word(kind.title), app_of(kind), *("oob_gc" if @settings[:oob_gc]), build.name]
+      File.join(@place, "soak", words.join("-"))
+    end
+
+    def file(directory)
+      File.join(directory, "results.json")
+    end
+
+    # What happened, and a look every now and then.
+    def show(kind, build, round)
+      shown = @lock.synchronize do
+        key = [kind, build.name]
+        @shown[key] = Clock.now if round[:event] || Clock.now - @shown.fetch(key, 0) > SHOWN
       end
-      write(directory, "tables.md", ["# #{facts[:name]}", "", *head, "", table.to_markdown].join("\n"))
-      raw = { machine: facts, builds: [@build.to_h], settings: @settings, rounds: soak.rounds.map(&:to_h),
-              growth: soak.growth }
-      write(directory, "results.json", JSON.pretty_generate(raw) << "\n")
-      chart(kind, soak).draw(directory) if Chart.available?
+      return unless shown
+
+      event = ", #{round[:event]}" if round[:event]
+      warn format("[%s, %s, %s] %.1f MB a worker, %d of %d answered, %d failed%s", kind.title, build.name,
+                  Clock.minutes(round[:seconds]), round[:private] || 0, round[:answered], round[:sent],
+                  round[:failed], event)
     end
 
-    def write(directory, name, text)
-      File.write(File.join(directory, name), CommandLine.without_root(text))
-    end
-
-    def row(round)
-      sizes = [round.private, round.tree].map { |mb| format("%.1f", mb) }
-      [Clock.minutes(round.seconds), round.event || "", *sizes,
-       round.errors.to_s, round.excused.to_s, round.workers.to_s]
-    end
-
-    def chart(kind, soak)
-      points = soak.rounds.map { |round| [round.seconds / 60.0, round.private] }
-      title = "#{kind.title}: private dirty memory of a worker (less is better)"
-      Chart::Lines.new(name: "soak", title: title,
-                       x_title: "minutes", y_title: "private memory (MB)",
-                       lines: [Chart::Line.new(@build.name, nil, points)])
-    end
-
-    def verdict(soak)
-      growth = soak.growth
-      word = soak.level? ? "levels off" : "GROWS"
-      memory = format("memory %s: %+.1f %% from the middle third to the last", word, growth * 100) if growth
-      "#{soak.rounds.sum(&:requests)} requests, #{soak.errors} errors that nothing excuses; " \
-        "#{memory || "too short to judge memory"}"
+    def save(result, build, directory, facts)
+      raw = { machine: facts, builds: [build.to_h], **result.to_h, memory: result.memory,
+              line: result.line&.to_h }
+      File.write(file(directory), CommandLine.without_root(JSON.pretty_generate(raw)) << "\n")
+      puts SoakReport.new(result, facts, build.name).write(directory)
     end
   end
 end

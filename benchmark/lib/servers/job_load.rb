@@ -1,0 +1,116 @@
+# frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
+
+require "io/wait"
+require_relative "job_server"
+
+module CowBench
+  # Jobs that are enqueued all the time, by a process beside the job server: what Clients is for a server for
+  # HTTP.
+  class JobLoad
+    # Jobs a second where nothing else is said: what a Solid Queue on SQLite does beside others.
+    RATE = 5
+    # Seconds between two calls that enqueue, and in which one must be answered.
+    STEP = 0.5
+    PATIENCE = 120
+    # Seconds without a job that is done after which the queue is looked at, and in which all must be done.
+    # Solid Queue gives up a process of which it has not heard for five minutes.
+    STILL = 20
+    LONGEST = 420
+
+    attr_reader :sent
+
+    def initialize(server, rate: nil)
+      @server = server
+      @rate = rate || RATE
+      @sent = 0
+    end
+
+    # Goes on when the process that enqueues is ready.
+    def start
+      orders, @orders = IO.pipe
+      @answers, answers = IO.pipe
+      @enqueuer = @server.enqueuer(orders, answers)
+      [orders, answers].each(&:close)
+      enqueue(0)
+      began = Clock.now
+      @thread = Thread.new do
+        until @ends
+          sleep STEP
+          enqueue(((Clock.now - began) * @rate).to_i)
+        end
+      end
+      @thread.report_on_exception = false
+      self
+    end
+
+    # Raises Service::Failed where the last jobs could not be enqueued.
+    def stop
+      @ends = true
+      @thread&.join
+    ensure
+      @orders&.close
+      @enqueuer&.kill
+      @answers&.close
+    end
+
+    # How many of them were done.
+    def answered
+      @server.done.map(&:first).uniq.size
+    end
+
+    # What became of the jobs is known at the end only.
+    def failures
+      []
+    end
+
+    # What a killed worker may have begun.
+    def at_once
+      @server.at_work
+    end
+
+    # Waits until all jobs are done, or nothing is done any more. Jobs that the server gave up are put back,
+    # as a person would do. A hash for JSON: how many were done, and how many of these more than once; which
+    # errors the server gave jobs up for; how many were never done.
+    def finish
+      wait
+      failed = lost.positive? ? @server.left(again: true)[:failed] : {}
+      wait unless failed.empty?
+      numbers = @server.done.map(&:first)
+      { done: numbers.uniq.size, twice: numbers.tally.count { |_, times| times > 1 }, failed: failed,
+        lost: lost }
+    end
+
+    private
+
+    def enqueue(to)
+      @orders.puts "#{@sent} #{to}"
+      answer = @answers.gets if @answers.wait_readable(PATIENCE)
+      raise Service::Failed, "jobs cannot be enqueued: #{@server.complaint}" unless answer
+
+      @sent = to
+    rescue Errno::EPIPE
+      raise Service::Failed, "the process that enqueues has ended: #{@server.complaint}"
+    end
+
+    def lost
+      @sent - answered
+    end
+
+    def wait
+      begun = changed = Clock.now
+      seen = nil
+      until lost.zero? || Clock.now - begun > LONGEST
+        changed = Clock.now if seen != (seen = lost)
+        break if Clock.now - changed > STILL && nothing_goes_on?
+
+        sleep STEP
+      end
+    end
+
+    # Also where jobs are said to run although their process has ended, this says no.
+    def nothing_goes_on?
+      @server.left.values_at(:waiting, :running, :again).sum.zero?
+    end
+  end
+end
