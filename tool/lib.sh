@@ -57,6 +57,23 @@ sha256_of() {
     if have sha256sum; then sha256sum <"$1"; else shasum -a 256 <"$1"; fi | cut -d' ' -f1
 }
 
+# from_mirrors PATH SHA256 FILE: a file of Debian's archive, by its path there, from the first mirror that has
+# it of those that this machine's apt is set up with. Status 1 if none has: apt's words are then in FILE.log.
+from_mirrors() {
+    helper=/usr/lib/apt/apt-helper
+    : >"$3.log"
+    have apt-get && [ -x $helper ] || { echo "apt is not here" >"$3.log"; return 1; }
+    for base in $(apt-get indextargets --format '$(REPO_URI)' 2>/dev/null | sort -u); do
+        if timeout 300 $helper download-file "${base%/}/$1" "$3.part" "SHA256:$2" >>"$3.log" 2>&1; then
+            mv "$3.part" "$3"
+            rm -f "$3.log"
+            return 0
+        fi
+    done
+    rm -f "$3.part"
+    return 1
+}
+
 # need_room DIR KB: dies unless DIR's file system has KB to spare.
 need_room() {
     room=$(df -Pk "$1" | awk 'NR == 2 { print $4 }')

@@ -12,7 +12,6 @@ load File.expand_path("../../tool/check-gems", __dir__)
 # made here; this ruby stands for both.
 class TestCheckGems < Minitest::Test
   TOOL = File.expand_path("../../tool/check-gems", __dir__)
-  Outcome = Tests::Result
   # The base ruby may have it where GEM_PATH of the tests does not look.
   MINITEST = File.dirname($LOADED_FEATURES.grep(%r{/minitest\.rb\z}).first)
 
@@ -117,8 +116,8 @@ class TestCheckGems < Minitest::Test
   def tests_of(names, results) = names.chars.map { |name| "T##{name}" }.zip(results).to_h
 
   def test_compares_name_by_name
-    stock = Outcome.new(tests_of("abcde", %w[passed passed failed skipped passed]), [])
-    cow = Outcome.new(tests_of("abcdf", %w[passed failed passed failed failed]), [])
+    stock = Result.new(tests_of("abcde", %w[passed passed failed skipped passed]), [])
+    cow = Result.new(tests_of("abcdf", %w[passed failed passed failed failed]), [])
     row = Row.new("x").compare(stock, cow)
     assert_equal(tests_of("abcdef", %w[passed failed skipped skipped failed skipped]), row.outcomes)
     assert_includes row.notes, "FAILED: T#e: missing on ours, passes on pristine"
@@ -126,13 +125,13 @@ class TestCheckGems < Minitest::Test
   end
 
   def test_a_run_that_dies
-    crash = Outcome.new({}, ["[BUG] no"])
-    good = Outcome.new({ "T#a" => "passed" }, [])
+    crash = Result.new({}, ["[BUG] no"])
+    good = Result.new({ "T#a" => "passed" }, [])
     assert_equal "failed", Row.new("x").compare(good, crash).outcomes["T#a"]
     assert_equal({ "T#a" => "skipped", "as a whole" => "skipped" },
                  Row.new("x").compare(crash, good).outcomes)
     # All its tests passed, and then it died.
-    row = Row.new("x").compare(good, Outcome.new({ "T#a" => "passed" }, ["[BUG] late"]))
+    row = Row.new("x").compare(good, Result.new({ "T#a" => "passed" }, ["[BUG] late"]))
     assert_equal "failed", row.outcomes["as a whole"]
   end
 

@@ -1,0 +1,181 @@
+# frozen_string_literal: true
+# SPDX-License-Identifier: BSD-2-Clause
+
+# What tool/check-gems and tool/check-others share: two rubies, the same tests run on both, their results
+# compared name by name.
+require "json"
+require_relative "lib"
+require_relative "../benchmark/lib/measure/machine"
+
+INSTALL_LIMIT = 600 # seconds
+
+# Something the user must mend: one line.
+Mistake = Class.new(StandardError)
+
+# Why RubyGems did not do what it was asked for: one line, without the server's name.
+def reason_in(output)
+  lines = output.lines(chomp: true).map(&:strip)
+  last = lines.grep(/^ERROR/).last || lines.reject(&:empty?).last || "no output"
+  last.sub(/^ERROR:\s+/, "").gsub(%r{https?://\S+}, "(the gem server)")[0, 160]
+end
+
+# What tests did: results by name, and the end of what was printed if they did not come to their own end.
+Result = Struct.new(:tests, :trouble)
+
+# One of the two rubies.
+class Ruby
+  # Those of make rubies: their paths by kind.
+  def self.installed
+    %w[stock cow].to_h { |kind| [kind, File.join(TOP, "build/rubies", kind, "bin/ruby")] }
+  end
+
+  attr_reader :kind, :path, :described
+
+  def initialize(kind, path)
+    @kind = kind
+    @path = File.expand_path(path)
+    unless File.executable?(@path)
+      raise Mistake, "the #{kind} ruby is not there: #{path}; " \
+                     "run make rubies, or name one with --ruby #{kind}=PATH"
+    end
+
+    @described, @gems = ask("puts RUBY_DESCRIPTION, Gem.default_dir")
+    raise Mistake, "the #{kind} ruby does not run: #{path}" unless @gems
+  end
+
+  # The lines that it prints when it runs +script+.
+  def ask(script)
+    IO.popen(CLEAN, [@path, "-e", script], err: File::NULL) { |io| io.read.lines(chomp: true) }
+  end
+
+  # What must not have changed since a gem was built.
+  def stamp = "#{@described} #{File.mtime(File.realpath(@path)).to_i}\n"
+
+  # The gem's own directory, and what is bundled with this ruby.
+  def environment(home) = { "GEM_HOME" => home, "GEM_PATH" => "#{home}:#{@gems}" }
+
+  def gem(log, *arguments, env: {})
+    run_logged(log, @path, "-S", "gem", *arguments, env: env, limit: INSTALL_LIMIT)
+  end
+
+  # -S looks in PATH: this ruby's own gem comes first there.
+  def bin = File.dirname(@path)
+end
+
+# What became of one gem in one form: names and "passed", "failed", "skipped".
+class Row
+  attr_reader :title, :outcomes, :notes, :details
+
+  def initialize(title)
+    @title = title
+    @outcomes = {}
+    @details = {}
+    @notes = []
+  end
+
+  def skip(reason)
+    @outcomes["as a whole"] = "skipped"
+    @notes << "skipped: #{reason}"
+    self
+  end
+
+  def fail(name, reason)
+    @outcomes[name] = "failed"
+    @notes << "FAILED: #{name}: #{reason}"
+    self
+  end
+
+  # A test that passes on pristine passes on ours; nothing else is judged.
+  def compare(stock, cow)
+    (stock.tests.keys | cow.tests.keys).each do |test|
+      ours = cow.tests.fetch(test, "missing")
+      theirs = stock.tests.fetch(test, "missing")
+      @details[test] = { stock: theirs, cow: ours }
+      judge(test, theirs, ours)
+    end
+    if stock.tests.empty?
+      return skip("pristine ran no test: #{stock.trouble.grep(/Error|BUG/).first || stock.trouble.last}")
+    end
+
+    @notes.concat(cow.trouble.map { |line| "    #{line}" })
+    ended = cow.trouble.empty? || stock.trouble.any? || @outcomes.value?("failed")
+    fail("as a whole", "came to no end of its own") unless ended
+    self
+  end
+
+  # How many passed, failed and were skipped.
+  def counts = %w[passed failed skipped].map { |result| count(result) }
+
+  def count(result) = @outcomes.values.count(result)
+
+  private
+
+  def judge(test, theirs, ours)
+    if theirs == "passed"
+      @outcomes[test] = ours == "passed" ? "passed" : "failed"
+      @notes << "FAILED: #{test}: #{ours} on ours, passes on pristine" unless ours == "passed"
+    else
+      @outcomes[test] = "skipped"
+      @notes << "skipped: #{test}: #{theirs} on pristine, #{ours} on ours"
+    end
+  end
+end
+
+# Rows that are shown as they come, and written at the end: results.json with every result, tables.md.
+class Comparison
+  # +name+: what is compared, the key of the rows in results.json; +columns+: the table's first two, which
+  # the titles of rows hold; +command+: how all this was called.
+  def initialize(name, columns, stock, cow, output, command)
+    @name = name
+    @columns = columns
+    @stock = stock
+    @cow = cow
+    @output = output
+    @command = command
+    @rows = []
+  end
+
+  private
+
+  # Gives whether nothing failed.
+  def finish
+    write
+    puts "logs and results: #{@output}"
+    puts format("%d passed, %d failed, %d skipped", *@rows.map(&:counts).transpose.map(&:sum))
+    @rows.none? { |row| row.count("failed").positive? }
+  end
+
+  def show(row, started)
+    @rows << row
+    seconds = clock - started
+    puts format("%-42s %4d passed, %d failed, %d skipped  (%d s)", "#{row.title}:", *row.counts, seconds)
+    row.notes.each { |line| puts "    #{line}" }
+    $stdout.flush
+  end
+
+  def write
+    FileUtils.mkdir_p(@output)
+    machine = CowBench::Machine.facts(TOP).merge(name: @name, commands: [@command])
+    rows = @rows.to_h { |row| [row.title, { outcomes: row.outcomes, tests: row.details }] }
+    results = { machine: machine, builds: [@stock, @cow].map { |ruby| { name: ruby.kind, path: ruby.path } },
+                @name => rows }
+    keep("results.json", JSON.pretty_generate(results) << "\n")
+    keep("tables.md", "# #{@name}\n\n#{head(machine)}\n#{table}")
+  end
+
+  # No path of this machine is kept.
+  def keep(name, text)
+    File.write(File.join(@output, name), text.gsub("#{TOP}/", ""))
+  end
+
+  def head(machine)
+    rubies = [@stock, @cow].map { |ruby| "#{ruby.kind}: #{ruby.described}" }
+    [*CowBench::Machine.head(machine), *rubies].map { |line| "- #{line}\n" }.join
+  end
+
+  def table
+    head = ["| #{@columns.join(" | ")} | passed | failed | skipped |\n", "| --- | --- | ---: | ---: | ---: |\n"]
+    lines = @rows.map { |row| "| #{[row.title.sub(/(\S+ \S+) /, "\\1 | "), *row.counts].join(" | ")} |\n" }
+    [*head, *lines].join
+  end
+end
