@@ -3,7 +3,9 @@
 
 # What tool/check-gems and tool/check-others share: two rubies, the same tests run on both, their results
 # compared name by name.
+require "etc"
 require "json"
+require "optparse"
 require_relative "lib"
 require_relative "../benchmark/lib/measure/machine"
 
@@ -54,8 +56,8 @@ class Ruby
   # The gem's own directory, and what is bundled with this ruby.
   def environment(home) = { "GEM_HOME" => home, "GEM_PATH" => "#{home}:#{@gems}" }
 
-  def gem(log, *arguments, env: {})
-    run_logged(log, @path, "-S", "gem", *arguments, env: env, limit: INSTALL_LIMIT)
+  def gem(log, *arguments, **options)
+    run_logged(log, @path, "-S", "gem", *arguments, limit: INSTALL_LIMIT, **options)
   end
 
   # -S looks in PATH: this ruby's own gem comes first there.
@@ -174,8 +176,75 @@ class Comparison
   end
 
   def table
-    head = ["| #{@columns.join(" | ")} | passed | failed | skipped |\n", "| --- | --- | ---: | ---: | ---: |\n"]
+    head = ["| #{@columns.join(" | ")} | passed | failed | skipped |\n",
+            "| --- | --- | ---: | ---: | ---: |\n"]
     lines = @rows.map { |row| "| #{[row.title.sub(/(\S+ \S+) /, "\\1 | "), *row.counts].join(" | ")} |\n" }
     [*head, *lines].join
+  end
+end
+
+# The command line of such a tool. A tool adds its own options (options), names what it lists (NOUN), what it
+# does (BANNER) and where it builds (OUTPUT), and runs what was chosen (list, compare).
+class ComparisonCommand
+  def self.main
+    exit new(ARGV).run
+  rescue Mistake => e
+    abort "#{File.basename($PROGRAM_NAME)}: error: #{e.message}"
+  end
+
+  def initialize(arguments)
+    @rubies = Ruby.installed
+    @output = File.join(TOP, self.class::OUTPUT)
+    @jobs = [Etc.nprocessors, 2].min
+    @seed = 1
+    @tool = "tool/#{File.basename($PROGRAM_NAME)}"
+    @command = [@tool, *arguments].join(" ")
+    rest = parser.parse(arguments)
+    raise Mistake, "not understood: #{rest.first}" if rest.any?
+  rescue OptionParser::ParseError => e
+    raise Mistake, "#{e.message}; see #{@tool} --help"
+  end
+
+  # Gives the exit status.
+  def run
+    chosen = list
+    if @listed
+      chosen.each { |what| puts Array(what).join(" ") }
+      return 0
+    end
+    stock, cow = @rubies.map { |kind, path| Ruby.new(kind, path) }
+    compare(chosen, stock, cow) ? 0 : 1
+  end
+
+  private
+
+  # Those of +entries+ that --only names; all without it.
+  def named(entries)
+    unknown = (@only || []) - entries.map(&:name)
+    if unknown.any?
+      raise Mistake, "no such #{self.class::NOUN} in the list: #{unknown.join(", ")}; there are " \
+                     "#{entries.map(&:name).uniq.join(", ")}"
+    end
+
+    entries.select { |entry| @only.nil? || @only.include?(entry.name) }
+  end
+
+  def compilers = ENV.fetch("COW_CCACHE", nil)
+
+  def parser
+    OptionParser.new do |o|
+      o.banner = "usage: #{@tool} [options]\n#{self.class::BANNER}\n\n"
+      o.on("--only NAMES", Array, "only these, with commas between") { |names| @only = names }
+      o.on("--list", "prints what would be done") { @listed = true }
+      o.on("--rebuild", "builds anew what is there") { @rebuild = true }
+      o.on("--jobs N", Integer, "compilers at once (default: #{@jobs})") { |n| @jobs = n.clamp(1, 64) }
+      o.on("--seed N", Integer, "the order of the tests (default: 1)") { |n| @seed = n }
+      o.on("--ruby KIND=PATH", /\A(stock|cow)=(.+)\z/,
+           "stock or cow, and its ruby (default: from make rubies)") { |_, kind, path| @rubies[kind] = path }
+      o.on("--output DIR", "where all is built (default: #{self.class::OUTPUT})") do |dir|
+        @output = File.expand_path(dir)
+      end
+      options(o)
+    end
   end
 end

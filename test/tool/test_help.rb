@@ -6,7 +6,7 @@ require_relative "helper"
 class TestHelp < Minitest::Test
   include ToolTest
 
-  TOOLS = %w[apt bootstrap build check check-gems deb definition fetch-source flat-patch layouts
+  TOOLS = %w[apt bootstrap build check check-gems check-others deb definition fetch-source flat-patch layouts
              lint lint-text progress range-diff rubies].freeze
 
   def test_each_tool_says_what_it_does
