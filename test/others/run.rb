@@ -111,6 +111,7 @@ end
 
 with, results, seed, *files = ARGV
 CowNames.open(results)
+srand(seed.to_i) # some suites make tests, and their names, at random
 if with == "rspec"
   ARGV.clear
   run_rspec(seed, files)
