@@ -185,11 +185,9 @@ class TestCheckOthers < Minitest::Test
   end
 
   def test_names_are_the_same_in_each_run
-    file = File.join(@dir, "names")
-    File.write(file, "passed\t#<A:0x00007f001234>\nended\t\n")
-    checker = CheckOthers.allocate
-    checker.instance_variable_set(:@output, @out)
-    result = checker.send(:read, file, "", Struct.new(:signaled?).new(false))
-    assert_equal [{ "#<A:0x>" => "passed" }, []], result.to_a
+    lines = ["#<A:0x00007f001234>", "a #{@dir}/b.rb", "a #{@dir.tr(".", "_")}/b.rb", "ä"]
+    File.write("#{@dir}/#{CheckOthers::RESULTS}", lines.map { |name| "passed\t#{name}\n" }.join << "ended\t\n")
+    result = CheckOthers.allocate.send(:read, @dir, "", Struct.new(:signaled?).new(false))
+    assert_equal [["#<A:0x>", "a b.rb", "a b.rb (2)", "ä"], []], [result.tests.keys, result.trouble]
   end
 end
