@@ -64,4 +64,14 @@ class TestFaults < Minitest::Test
       assert_match(/^fork right, raised Errno::ENOMEM/, result.output)
     end
   end
+
+  # A collection that promotes the class whose flags Init_VM writes anew at the next moment.
+  def test_a_collection_while_the_core_is_made
+    faults do |harness|
+      _, calls = harness.count(:boot, kinds: %i[malloc])
+      call = calls.find { |one| (%w[rb_class_new Init_VM] - harness.places(one)).empty? }
+      result = harness.run(:boot, Faults::Plan.new(mode: :once, kinds: %i[malloc], number: call.number))
+      assert_equal :passed, result.verdict, result.output
+    end
+  end
 end
