@@ -186,7 +186,8 @@ class TestCheckOthers < Minitest::Test
 
   def test_names_are_the_same_in_each_run
     lines = ["#<A:0x00007f001234>", "a #{@dir}/b.rb", "a #{@dir.tr(".", "_")}/b.rb", "ä"]
-    File.write("#{@dir}/#{CheckOthers::RESULTS}", lines.map { |name| "passed\t#{name}\n" }.join << "ended\t\n")
+    text = lines.map { |name| "passed\t#{name}\n" }.join
+    File.write("#{@dir}/#{CheckOthers::RESULTS}", "#{text}ended\t\n")
     result = CheckOthers.allocate.send(:read, @dir, "", Struct.new(:signaled?).new(false))
     assert_equal [["#<A:0x>", "a b.rb", "a b.rb (2)", "ä"], []], [result.tests.keys, result.trouble]
   end

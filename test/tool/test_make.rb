@@ -27,8 +27,8 @@ class TestMake < Minitest::Test
   def kinds = File.readlines("#{TOP}/tool/builds").grep_v(/^#/).map { |line| line[/\A\S+/] }
 
   def test_clean_removes_all_that_is_built_and_keeps_the_rest
-    made = kinds + %w[apps apps.lock apt benchmark check configure.cache deb dist gems others rubies series soak
-                      scratch.Ab12]
+    made = kinds + %w[apps apps.lock apt benchmark check configure.cache deb dist gems others rubies series
+                      soak scratch.Ab12]
     kept = %w[tree cache ccache]
     (made + kept).each { |name| write("build/#{name}/file", "") }
     write("build/cow.log", "")
