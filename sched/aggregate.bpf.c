@@ -113,7 +113,8 @@ struct group_state {
     u32 in;        /* its weight is in its parent's sum:  in == (sum > 0), but for the root */
     s64 sum;       /* weights of what is runnable directly below it: threads, and groups with a sum */
     u64 sample;    /* sum, when a thread below it began to run last; see sample */
-    u64 vtime;     /* CPU time of its threads, by its weight among all; see measure */
+    u64 time;      /* CPU time of its threads by its weight; see ahead */
+    u64 clock;     /* CPU time of what is below it by the sum of the weights there */
     u32 weight;
     u32 counted;   /* its weight as it stands in its parent's sum */
     s32 parent;
@@ -259,6 +260,48 @@ weight_of_group(u32 weight)
     return weight ? weight : 1;
 }
 
+/* Clocks of groups count in fine units, and wrap: only differences of a level's are looked at. */
+#define FINE_BITS 8
+
+/* part_of(amount, part, whole): amount * part / whole, of either sign. */
+static s64
+part_of(s64 amount, u64 part, u64 whole)
+{
+    bool negative = amount < 0;
+    u64 size = negative ? -(u64)amount : (u64)amount;
+
+    if (size > 1ULL << 44) size = 1ULL << 44; /* a minute of CPU time */
+    size = size * (part < 1 << 18 ? part : 1 << 18) / (whole ? whole : 1);
+    return negative ? -(s64)size : (s64)size;
+}
+
+/* comes(group, parent): the group begins to have something runnable below it. It is owed no more than the
+ * credit. Clocks of a level stay the mean of its groups' times, so the parent's goes where that is now. */
+static void
+comes(struct group_state *group, struct group_state *parent)
+{
+    s64 ahead = (s64)(group->time - parent->clock), least = -(s64)(settings.credit << FINE_BITS);
+
+    if (ahead < least) {
+        __sync_fetch_and_add(&group->time, (u64)(least - ahead));
+        ahead = least;
+    }
+    s64 sum = parent->sum;
+    __sync_fetch_and_add(&parent->clock, (u64)part_of(ahead, group->counted, (sum > 0 ? sum : 0) + group->counted));
+}
+
+/* goes(group, parent): it ceases to have something runnable. What it was ahead by, the others are no longer
+ * behind by, as nobody is left who could give it back; when it comes again soon, all is as before. */
+static void
+goes(struct group_state *group, struct group_state *parent)
+{
+    s64 ahead = (s64)(group->time - parent->clock), rest = parent->sum - group->counted;
+
+    if (rest > 0) ahead = part_of(ahead, group->counted, rest);
+    else ahead = -ahead;
+    __sync_fetch_and_add(&parent->clock, -(u64)ahead);
+}
+
 /* sum_changes(index, amount): of a group; where it begins or ceases to have something runnable below it, its
  * parent's as well, and so on. Changes of several CPUs add up in any order: `in` goes by the sum alone. */
 OWN_PROGRAM int
@@ -272,6 +315,7 @@ sum_changes(s32 index, s64 amount)
             break;
         }
         bpf_spin_lock(&group->lock);
+        u32 in = group->in;
         group->sum += amount;
         amount = 0;
         if (group->sum > 0 && !group->in) {
@@ -284,6 +328,10 @@ sum_changes(s32 index, s64 amount)
         }
         bpf_spin_unlock(&group->lock);
         index = group->parent;
+        struct group_state *parent = group_at(index);
+        if (!parent) break;
+        if (amount > 0 && !in) comes(group, parent);
+        if (amount < 0 && in) goes(group, parent);
     }
     return 0;
 }
@@ -356,8 +404,8 @@ sum_with(struct group_state *group, u64 part)
 }
 
 /* used_in_groups(index, own, used): the virtual time of a thread of group index for `used` ns of CPU time;
- * its groups' goes on as well. The weights of all runnable threads among all make the sum of their own, so
- * that virtual time keeps its pace and the bonus its worth, wherever the threads are. */
+ * its groups' times go on as well. The weights of all runnable threads among all make the sum of their own, so
+ * that the bonus keeps its worth, wherever the threads are. */
 OWN_PROGRAM u64
 used_in_groups(s32 index, u32 own, u64 used)
 {
@@ -379,15 +427,15 @@ used_in_groups(s32 index, u32 own, u64 used)
     u64 gained = (used * WEIGHT_0 << 20) / (weight ? weight : 1);
     if (gained > MOST_CHARGED) gained = MOST_CHARGED;
 
-    u64 groups = gained;
     part = own;
     at = index;
     for (int level = 0; level < DEPTH; level++) {
         struct group_state *group = group_at(at);
-        if (!group || group->parent < 0) break;
-        groups = groups * part / sum_with(group, part);
-        __sync_fetch_and_add(&group->vtime, groups);
-        part = group->counted;
+        if (!group) break;
+        __sync_fetch_and_add(&group->clock, (used * WEIGHT_0 << FINE_BITS) / sum_with(group, part));
+        if (group->parent < 0) break;
+        part = group->counted ? group->counted : 1;
+        __sync_fetch_and_add(&group->time, (used * WEIGHT_0 << FINE_BITS) / part);
         at = group->parent;
     }
     return gained;
@@ -438,18 +486,46 @@ keep_up(struct thread_state *t, u64 by)
     if (now > by && t->vtime < now - by) t->vtime = now - by;
 }
 
-/* keep_up_with_groups(index, vtime, credit): the virtual time of a thread that wakes, or is new, in a group.
- * */
-OWN_PROGRAM u64
-keep_up_with_groups(s32 index, u64 vtime, u64 credit)
+/* ahead(index): by how much virtual time a thread of group index is ahead because its groups have had more CPU
+ * time than their shares. That is kept as CPU time: with many runnable threads virtual time goes slowly, and
+ * what a group is ahead by then would be made up for in a moment when there are few. */
+OWN_PROGRAM s64
+ahead(s32 index)
 {
+    u64 share = 1ULL << 32, all = runnable_sample;
+    s64 sum = 0;
+    s32 at = index;
+
     for (int level = 0; level < DEPTH; level++) {
-        struct group_state *group = group_at(index);
-        if (!group || group->parent < 0) break;
-        if (vnow > settings.credit) raise_to(&group->vtime, vnow - settings.credit);
-        if (group->vtime > credit && vtime < group->vtime - credit) vtime = group->vtime - credit;
+        struct group_state *group = group_at(at), *parent = group ? group_at(group->parent) : NULL;
+        if (!group || group->parent < 0 || !parent) break;
+        share = share * group->counted / sum_with(parent, group->counted);
+        at = group->parent;
+    }
+    if (all > 1ULL << 31) all = 1ULL << 31;
+    for (int level = 0; level < DEPTH; level++) {
+        struct group_state *group = group_at(index), *parent = group ? group_at(group->parent) : NULL;
+        if (!group || group->parent < 0 || !parent) break;
+        u64 weight = all * share >> 12; /* of the group among all, 20 bits behind the point */
+        u64 pace = ((u64)group->counted << 30) / (weight ? weight : 1); /* 10 bits behind the point */
+        s64 difference = (s64)(group->time - parent->clock) >> FINE_BITS;
+        if (pace > 1 << 20) pace = 1 << 20;
+        if (difference > (s64)MOST_CHARGED) difference = MOST_CHARGED;
+        if (difference < -(s64)MOST_CHARGED) difference = -(s64)MOST_CHARGED;
+        sum += difference * (s64)pace >> 10;
+        share = share * sum_with(parent, group->counted) / (group->counted ? group->counted : 1);
+        if (share > 1ULL << 32) share = 1ULL << 32;
         index = group->parent;
     }
+    return sum;
+}
+
+/* keep_up_with_groups(index, vtime, credit): the virtual time of a thread that wakes, or is new, in a group. */
+static u64
+keep_up_with_groups(s32 index, u64 vtime, u64 credit)
+{
+    s64 by = ahead(index);
+    if (by > (s64)credit && vtime < vnow + by - credit) vtime = vnow + by - credit;
     return vtime;
 }
 
@@ -1436,6 +1512,7 @@ s32 SLEEPABLE_OPERATION(aggregate_cgroup_init, struct cgroup *cgroup, struct scx
         may_leave(end);
         struct group_state *group = group_at(candidate);
         if (!group || __sync_val_compare_and_swap(&group->used, 0, 1) != 0) continue;
+        struct group_state *above_state = group_at(parent);
         group->life++;
         group->parent = parent;
         group->given = weight_of_group(args->weight);
@@ -1443,7 +1520,8 @@ s32 SLEEPABLE_OPERATION(aggregate_cgroup_init, struct cgroup *cgroup, struct scx
         group->weight = group->counted = group->idle ? WEIGHT_IDLE : group->given;
         group->sum = group->sample = 0;
         group->in = 0;
-        group->vtime = vnow;
+        group->clock = 0;
+        group->time = above_state ? above_state->clock : 0;
         __sync_fetch_and_add(&group_count, 1);
         *index = candidate;
         break;
