@@ -30,9 +30,9 @@
  * or, where that address space is what the other CPU runs at the moment, a single thread.
  *
  * Virtual time is CPU time divided by weight. A thread's weight is its own (nice), and its share of its
- * cgroups' weights: at each level, a group's weight against that of all that is runnable beside it. A group
- * has a virtual time as well, of the CPU time of all of its threads, and a thread that wakes is no further
- * behind it than the credit: else threads that hand on to one another would each be owed what the group had.
+ * cgroups' weights: at each level, a group's weight against that of all that is runnable beside it. What a
+ * group has had more than its share is kept as CPU time, and a thread that wakes there is so much later (see
+ * ahead): else threads that hand on to one another would each be owed what the group had.
  *
  * Entry points: the operations of `struct sched_ext_ops` at the end of the file. They are called by the
  * kernel with the run queue's lock held, those that end in _init, _exit, init_task and exit_task without.
@@ -286,8 +286,8 @@ comes(struct group_state *group, struct group_state *parent)
         __sync_fetch_and_add(&group->time, (u64)(least - ahead));
         ahead = least;
     }
-    s64 sum = parent->sum;
-    __sync_fetch_and_add(&parent->clock, (u64)part_of(ahead, group->counted, (sum > 0 ? sum : 0) + group->counted));
+    u64 sum = parent->sum > 0 ? parent->sum : 0;
+    __sync_fetch_and_add(&parent->clock, (u64)part_of(ahead, group->counted, sum + group->counted));
 }
 
 /* goes(group, parent): it ceases to have something runnable. What it was ahead by, the others are no longer
@@ -404,8 +404,8 @@ sum_with(struct group_state *group, u64 part)
 }
 
 /* used_in_groups(index, own, used): the virtual time of a thread of group index for `used` ns of CPU time;
- * its groups' times go on as well. The weights of all runnable threads among all make the sum of their own, so
- * that the bonus keeps its worth, wherever the threads are. */
+ * its groups' times go on as well. The weights of all runnable threads among all make the sum of their own,
+ * so that the bonus keeps its worth, wherever the threads are. */
 OWN_PROGRAM u64
 used_in_groups(s32 index, u32 own, u64 used)
 {
@@ -486,9 +486,9 @@ keep_up(struct thread_state *t, u64 by)
     if (now > by && t->vtime < now - by) t->vtime = now - by;
 }
 
-/* ahead(index): by how much virtual time a thread of group index is ahead because its groups have had more CPU
- * time than their shares. That is kept as CPU time: with many runnable threads virtual time goes slowly, and
- * what a group is ahead by then would be made up for in a moment when there are few. */
+/* ahead(index): by how much virtual time a thread of group index is ahead because its groups have had more
+ * than their shares. That is kept as CPU time: with many runnable threads virtual time goes slowly, and what
+ * a group is ahead by then would be made up for in a moment when there are few. */
 OWN_PROGRAM s64
 ahead(s32 index)
 {
@@ -520,7 +520,7 @@ ahead(s32 index)
     return sum;
 }
 
-/* keep_up_with_groups(index, vtime, credit): the virtual time of a thread that wakes, or is new, in a group. */
+/* keep_up_with_groups(index, vtime, credit): the virtual time of a thread that wakes, or is new, there. */
 static u64
 keep_up_with_groups(s32 index, u64 vtime, u64 credit)
 {
