@@ -22,7 +22,7 @@ def reason_in(output)
 end
 
 # What tests did: results by name, and the end of what was printed if they did not come to their own end.
-Result = Struct.new(:tests, :trouble)
+Result = Struct.new(:tests, :trouble, :status)
 
 # One of the two rubies.
 class Ruby

@@ -131,11 +131,12 @@ class TestCheckOthers < Minitest::Test
   end
 
   def test_a_test_that_fails_once_is_unsteady
-    package("mine", suite("def test_a = (File.write('runs', '.', mode: 'a'); assert(!ours? || runs > 1))"))
+    package("mine", suite("def test_a = (File.write('runs', '.', mode: 'a'); assert(!ours? || runs > 1))\n" \
+                          "  def test_b = pass"))
     out, err, status = run_suites("--ways", "plain")
     assert status.success?, out + err
     assert_match(/skipped: unsteady: TestMine#test_a: failed, passed, passed on ours, passed, passed/, out)
-    assert_equal "0 passed, 0 failed, 1 skipped\n", out.lines.last
+    assert_equal "1 passed, 0 failed, 1 skipped\n", out.lines.last
   end
 
   def test_a_suite_that_dies_on_ours
@@ -144,6 +145,23 @@ class TestCheckOthers < Minitest::Test
     assert_equal 1, status.exitstatus
     assert_match(/FAILED: TestMine#test_a: missing, missing, missing on ours/, out)
     assert_match(/SIGKILL/, out)
+  end
+
+  # Once in three runs, when all tests have passed.
+  def test_a_crash_at_the_end_is_told_if_it_comes_once
+    once = "File.write('runs', '.', mode: 'a'); Process.kill(:KILL, $$) if File.size('runs') == 1"
+    body = "def test_a = Minitest.after_run { #{once} if ours? }"
+    package("mine", suite(body))
+    out, _, status = run_suites("--ways", "plain")
+    assert_equal 1, status.exitstatus
+    assert_match(/FAILED: its end: a signal, as never on pristine \(SIGKILL/, out)
+  end
+
+  def test_another_status_with_the_same_results
+    package("mine", suite("def test_a = Minitest.after_run { exit! 3 if ours? }"))
+    out, _, status = run_suites("--ways", "plain")
+    assert_equal 1, status.exitstatus
+    assert_match(/FAILED: its end: status 3, on pristine 0/, out)
   end
 
   def test_in_a_child_all_is_loaded_before
@@ -177,7 +195,8 @@ class TestCheckOthers < Minitest::Test
     package("broken", suite("").merge("ext/extconf.rb" => "abort\n"), extensions: ["ext"])
     package("odd", suite("").merge("test/test_mine.rb" => "raise 'no'\n"))
     out, err, status = run_suites("--ways", "plain")
-    assert status.success?, out + err
+    assert_equal 1, status.exitstatus
+    assert_includes err, "nothing has passed on both"
     assert_match(/skipped: cannot be had on pristine: no mirror of this machine's apt has away\.tar\.gz/, out)
     assert_match(/skipped: cannot be had on pristine: ext does not compile: /, out)
     assert_match(/skipped: pristine ran no test: .*no \(RuntimeError\)/, out)
@@ -188,7 +207,7 @@ class TestCheckOthers < Minitest::Test
     lines = ["#<A:0x00007f001234>", "a #{@dir}/b.rb", "a #{@dir.tr(".", "_")}/b.rb", "ä"]
     text = lines.map { |name| "passed\t#{name}\n" }.join
     File.write("#{@dir}/#{CheckOthers::RESULTS}", "#{text}ended\t\n")
-    result = CheckOthers.allocate.send(:read, @dir, "", Struct.new(:signaled?).new(false))
+    result = CheckOthers.allocate.send(:read, @dir, "", Struct.new(:signaled?, :exitstatus).new(false, 0))
     assert_equal [["#<A:0x>", "a b.rb", "a b.rb (2)", "ä"], []], [result.tests.keys, result.trouble]
   end
 end
