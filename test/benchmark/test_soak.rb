@@ -357,6 +357,8 @@ class TestJobLoad < Minitest::Test
       File.readlines(file).map { |line| [line.to_i, 1.5] }
     end
 
+    def complaint = "(no word)"
+
     # The job that was given up is put back.
     def left(again: false)
       return { waiting: 0, running: 0, again: 0, failed: {} } unless again
@@ -381,6 +383,18 @@ class TestJobLoad < Minitest::Test
 
   def test_all_are_done
     load(-1) { |load| assert_equal({ done: load.sent, twice: 0, failed: {}, lost: 0 }, load.finish) }
+  end
+
+  def test_an_end_of_the_one_that_enqueues_is_told
+    Dir.mktmpdir do |directory|
+      queued = Queued.new(directory, -1)
+      FileUtils.touch(queued.file)
+      load = JobLoad.new(queued, rate: 40).start
+      load.check
+      load.instance_variable_get(:@enqueuer).kill
+      assert_raises(Service::Failed) { 100.times { sleep(0.1) && load.check } }
+      assert_raises(Service::Failed) { load.stop }
+    end
   end
 
   def test_what_was_given_up_is_put_back_and_what_is_done_twice_is_told
@@ -416,7 +430,11 @@ class TestSoakCommand < Minitest::Test
       assert_match(/^\| puma, rails, cow \| 30 \| 900 \| 890 \| 6 \| 4 \| 2 \|/, rows[1])
       assert_includes rows, "| puma, rails: KILL a worker | 1 times: 5 cut | 1 times: 5 cut |\n"
       assert_includes rows, "| puma, rails: none | 0 | 0 |\n"
-      assert_includes out, "Failed on CowRuby and not on pristine: puma, rails, TERM a worker: 1 cut."
+      assert_includes out, "Failed on CowRuby and not on pristine: puma, rails, TERM a worker: 1 cut more."
+      write(place, "cow", "ruby 3.4.5 +CowRuby 0.1",
+            result([30.0] * 20, events: [event("KILL a worker", { "cut" => 9 }, { "cut" => 4 })]))
+      out, = capture_io { SoakCommand.run(["--summary", "--place", place]) }
+      assert_includes out, "Failed on CowRuby and not on pristine: puma, rails, KILL a worker: 4 cut more."
       capture_io { assert_equal 2, SoakCommand.run(["--summary", "--place", File.join(place, "none")]) }
     end
   end

@@ -45,6 +45,11 @@ module CowBench
       self
     end
 
+    # Raises what a client has ended with.
+    def check
+      @threads.each { |thread| thread.join(0) }
+    end
+
     # Waits for the last answers.
     def stop
       @ends = true

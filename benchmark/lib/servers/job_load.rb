@@ -42,6 +42,14 @@ module CowBench
       end
       @thread.report_on_exception = false
       self
+    rescue Service::Failed
+      stop
+      raise
+    end
+
+    # Raises Service::Failed if nothing is enqueued any more.
+    def check
+      @thread.join(0)
     end
 
     # Raises Service::Failed where the last jobs could not be enqueued.

@@ -177,19 +177,27 @@ module CowBench
       server.start
       load = load_of(server).start
       soak = Soak.new(server, load, @minutes * 60, group: group)
-      early = run_to_the_end(soak) { |round| show(kind, build, round) }
-      load.stop
+      early = reason_of_end do
+        soak.run do |round|
+          load.check
+          show(kind, build, round)
+        end
+      end
+      early ||= reason_of_end { load.stop }
       left = early ? {} : load.finish
       { **soak.to_h, app: app_of(kind), **@settings, rate: @rate, ended_early: early,
         (server.is_a?(JobServer) ? :jobs : :records) => left }
     ensure
-      load&.stop
-      server&.stop
+      begin
+        reason_of_end { load&.stop }
+      ensure
+        server&.stop
+      end
     end
 
-    # Gives why it ended early, or nil.
-    def run_to_the_end(soak, &block)
-      soak.run(&block)
+    # Gives why the block came to no good end, or nil.
+    def reason_of_end
+      yield
       nil
     rescue Service::Failed, Soak::Failed => e
       e.message

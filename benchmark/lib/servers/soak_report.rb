@@ -192,16 +192,19 @@ module CowBench
       "Failed on CowRuby and not on pristine: #{worse.join("; ")}."
     end
 
-    # What no event excuses, and what pristine did not do after that event.
+    # What no event excuses, as far as it is more than on pristine after that event.
     def worse(ours, base)
       return ["#{ours.name}: #{ours[:ended_early]}"] if ours[:ended_early] && !base[:ended_early]
 
       more = ours.jobs? ? ours.unexcused_failures - base.unexcused_failures : ours.lost - base.lost
       return ["#{ours.name}: #{more} #{ours.jobs? ? "jobs" : "records"} more"] if more.positive?
 
+      theirs = base.unexcused
       ours.unexcused.flat_map do |event, kinds|
-        kinds.reject { |kind, _| base.failed[event].key?(kind) }
-             .map { |kind, number| "#{ours.name}, #{event}: #{number} #{kind}" }
+        kinds.filter_map do |kind, number|
+          more = number - theirs[event][kind]
+          "#{ours.name}, #{event}: #{more} #{kind} more" if more.positive?
+        end
       end
     end
   end
