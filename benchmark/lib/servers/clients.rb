@@ -15,7 +15,7 @@ module CowBench
     PATIENCE = 120
     # Seconds of requests that are made up for after a delay; what is later is left out.
     LATE = 1
-    # Seconds after which a client whom nobody heard asks again.
+    # Seconds after which a client that could not connect tries again.
     AGAIN = 0.25
     SESSIONS = 16
     # A request that got no answer, or a bad one: when it was sent and when that was known, and what it was:
