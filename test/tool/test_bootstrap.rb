@@ -77,7 +77,7 @@ class TestBootstrap < Minitest::Test
   end
 
   def test_the_groups
-    assert_equal %w[benchmarks build docs gems package profiling sched servers tests], groups.keys.sort
+    assert_equal %w[benchmarks build docs gems others package profiling sched servers tests], groups.keys.sort
     assert_empty(all_packages.reject { |name| name.match?(/\A[a-z0-9.+-]+\z/) })
     targets = File.read("#{TOP}/Makefile.in").scan(/^([a-z-]+):/).flatten
     targets += File.read("#{TOP}/tool/builds").scan(/^[a-z]+/)
