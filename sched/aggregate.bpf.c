@@ -315,7 +315,6 @@ sum_changes(s32 index, s64 amount)
             break;
         }
         bpf_spin_lock(&group->lock);
-        u32 in = group->in;
         group->sum += amount;
         amount = 0;
         if (group->sum > 0 && !group->in) {
@@ -330,8 +329,8 @@ sum_changes(s32 index, s64 amount)
         index = group->parent;
         struct group_state *parent = group_at(index);
         if (!parent) break;
-        if (amount > 0 && !in) comes(group, parent);
-        if (amount < 0 && in) goes(group, parent);
+        if (amount > 0) comes(group, parent);
+        if (amount < 0) goes(group, parent);
     }
     return 0;
 }

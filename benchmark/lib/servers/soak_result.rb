@@ -37,9 +37,9 @@ module CowBench
       rounds.select { |round| round[:seconds] > from && round[:private] }
     end
 
-    # Statistics::Line, MB over hours; nil where there are too few looks. +what+: :private or :tree.
-    def line(what = :private)
-      Statistics.line(last_third.map { |round| [round[:seconds] / 3600.0, round[what]] })
+    # Statistics::Line, MB over hours; nil where there are too few looks.
+    def line
+      Statistics.line(last_third.map { |round| [round[:seconds] / 3600.0, round[:private]] })
     end
 
     # "flat", "grows", "falls", or "too short".
@@ -52,21 +52,13 @@ module CowBench
 
     # All failures, also those of no event: { event's name or "none" => { kind => number } }.
     def failed
-      found = Hash.new { |hash, name| hash[name] = Hash.new(0) }
-      events.each { |event| event[:failed].each { |kind, number| found[event[:name]][kind.to_s] += number } }
-      @hash[:failed_without].each { |kind, number| found[NONE][kind.to_s] += number }
-      found
+      by_event { |event| event[:failed] }
     end
     NONE = "none"
 
     # How many of them no event explains, in the same manner.
     def unexcused
-      found = Hash.new { |hash, name| hash[name] = Hash.new(0) }
-      events.each do |event|
-        excess(event).each { |kind, number| found[event[:name]][kind] += number if number.positive? }
-      end
-      @hash[:failed_without].each { |kind, number| found[NONE][kind.to_s] += number }
-      found
+      by_event { |event| excess(event).select { |_, number| number.positive? } }
     end
 
     # Requests that failed; jobs that the server gave up or lost.
@@ -115,6 +107,14 @@ module CowBench
     end
 
     private
+
+    # What the block gives of each event, and the failures of none.
+    def by_event
+      found = Hash.new { |hash, name| hash[name] = Hash.new(0) }
+      events.each { |event| yield(event).each { |kind, number| found[event[:name]][kind.to_s] += number } }
+      @hash[:failed_without].each { |kind, number| found[NONE][kind.to_s] += number }
+      found
+    end
 
     def limits
       events.select { |event| event[:hits] }
