@@ -14,22 +14,33 @@ sidekiq.send(:boot_application)
 # The swarm's program is known by its name (lib/cowruby/rehearsal/auto.rb).
 $PROGRAM_NAME = "sidekiqswarm"
 prepare_for_fork
-children = []
-ends = false
+# When each child was started.
+children = {}
+ends = nil
+tell = lambda do |child|
+  Process.kill(ends, child)
+rescue Errno::ESRCH
+  nil # it has ended
+end
 start = lambda do
-  children << fork do
+  child = fork do
     %w[TERM INT].each { |signal| trap(signal, "DEFAULT") }
     sidekiq.run(boot_app: false, warmup: false)
   end
+  children[child] = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+  # The signal may have come when this child was not known yet.
+  tell.call(child) if ends
 end
 %w[TERM INT].each do |signal|
   trap(signal) do
-    ends = true
-    children.each { |child| Process.kill(signal, child) }
+    ends = signal
+    children.each_key(&tell)
   end
 end
-count.times { start.call }
+count.times { start.call unless ends }
 until children.empty?
-  children.delete(Process.wait)
+  started = children.delete(Process.wait)
+  # One that cannot start is not tried again and again without a pause.
+  sleep 1 if Process.clock_gettime(Process::CLOCK_MONOTONIC) - started < 1 && !ends
   start.call unless ends
 end

@@ -2,16 +2,22 @@
 # SPDX-License-Identifier: BSD-2-Clause
 
 # usage: QUEUE=sidekiq ruby left.rb [again]
-# Prints, as one line of JSON, how many jobs wait in the queue, are running, will be tried again, or have
-# failed and by which errors. With "again" those that have failed are put back into the queue.
+# Prints, as one line of JSON, how many jobs wait in the queue, are running, will be tried again, how often one
+# has raised an error, and which jobs were given up: the number and the error of each. With "again" these are
+# put back into the queue.
 require "json"
 require_relative "config/environment"
+
+# +job+ is what ActiveJob wrote into the queue.
+def number(job)
+  job["arguments"].first
+end
 
 def solid_queue(again)
   waiting = [SolidQueue::ReadyExecution, SolidQueue::ScheduledExecution, SolidQueue::BlockedExecution]
   failed = SolidQueue::FailedExecution.all.to_a
   found = { waiting: waiting.sum(&:count), running: SolidQueue::ClaimedExecution.count, again: 0,
-            failed: failed.map(&:exception_class).tally }
+            raised: failed.size, failed: failed.map { |one| [number(one.job.arguments), one.exception_class] } }
   failed.each(&:retry) if again
   found
 end
@@ -20,7 +26,8 @@ def sidekiq(again)
   require "sidekiq/api"
   failed = Sidekiq::DeadSet.new
   found = { waiting: Sidekiq::Queue.all.sum(&:size), running: Sidekiq::WorkSet.new.size,
-            again: Sidekiq::RetrySet.new.size, failed: failed.map { |job| job["error_class"] }.tally }
+            again: Sidekiq::RetrySet.new.size, raised: Sidekiq::Stats.new.failed,
+            failed: failed.map { |job| [number(job["args"].first), job["error_class"]] } }
   failed.retry_all if again
   found
 end

@@ -32,7 +32,7 @@ module CowBench
       @requests = File.readlines(list, chomp: true).map { |line| line.split(" ", 3) }
       @pause = rate ? 1.0 / rate : 0
       @number = number
-      @sent = @answered = 0
+      @sent = @answered = @left_out = @slowest = 0
       @failures = []
       @sessions = []
       @made = []
@@ -56,19 +56,20 @@ module CowBench
       @threads&.each(&:join)
     end
 
-    # What a killed worker may be answering, or have taken.
+    # How many requests can be on their way at once.
     def at_once
       @number
     end
 
-    # Asks for all records that were made: each whose making was answered must be there. A hash for JSON.
+    # Asks for all records that were made: each whose making was answered must be there. A hash for JSON, with
+    # the seconds of the slowest answer, and how many requests were too late to be made up for.
     def finish
       lost = @made.reject do |path|
         answer_to(text(0, "GET", path, "")).first < 400
       rescue Cut, Late, SystemCallError
         false
       end
-      { made: @made.size, lost: lost.size }
+      { made: @made.size, lost: lost.size, slowest: @slowest.round(2), left_out: @left_out.round }
     end
 
     private
@@ -76,8 +77,9 @@ module CowBench
     # Waits until it is time for the next request; gives its number and its words.
     def turn
       number, due = @lock.synchronize do
-        @due = [@due, Clock.now - LATE].max
-        due = @due
+        due = [@due, Clock.now - LATE].max
+        @left_out += (due - @due) / @pause if @pause.positive?
+        @due = due
         @due += @pause
         [(@sent += 1) - 1, due]
       end
@@ -91,6 +93,7 @@ module CowBench
       status, cookie, record = answer_to(text(number, method, path, body))
       @lock.synchronize do
         @answered += 1
+        @slowest = [@slowest, Clock.now - began].max
         @made << record if method == "POST" && record
         @sessions[number % SESSIONS] = cookie if cookie
         failed(began, "status #{status}") if status >= 400

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 
 require "io/wait"
+require_relative "clients"
 require_relative "job_server"
 
 module CowBench
@@ -17,13 +18,18 @@ module CowBench
     # Solid Queue gives up a process of which it has not heard for five minutes.
     STILL = 20
     LONGEST = 420
+    # Seconds after it was enqueued in which a worker has taken a job, so that it may end with the worker.
+    TAKEN = 10
 
-    attr_reader :sent
+    # +failures+ are known after +finish+.
+    attr_reader :sent, :failures
 
     def initialize(server, rate: nil)
       @server = server
       @rate = rate || RATE
       @sent = 0
+      @enqueued = []
+      @failures = []
     end
 
     # Goes on when the process that enqueues is ready.
@@ -67,35 +73,39 @@ module CowBench
       @server.done.map(&:first).uniq.size
     end
 
-    # What became of the jobs is known at the end only.
-    def failures
-      []
-    end
-
-    # What a killed worker may have begun.
+    # What can be taken away from all who have sent something: there is no bound.
     def at_once
-      @server.at_work
+      Float::INFINITY
     end
 
     # Waits until all jobs are done, or nothing is done any more. Jobs that the server gave up are put back,
     # as a person would do. A hash for JSON: how many were done, and how many of these more than once; which
-    # errors the server gave jobs up for; how many were never done.
+    # errors the server gave jobs up for, and how often a job raised one; how many were never done.
     def finish
       wait
-      failed = lost.positive? ? @server.left(again: true)[:failed] : {}
-      wait unless failed.empty?
+      left = @server.left(again: true)
+      wait unless left[:failed].empty?
       numbers = @server.done.map(&:first)
-      { done: numbers.uniq.size, twice: numbers.tally.count { |_, times| times > 1 }, failed: failed,
-        lost: lost }
+      never = [*0...@sent] - numbers
+      @failures = left[:failed].to_h.merge(never.to_h { |number| [number, JobServer::NEVER_DONE] })
+                               .map { |number, kind| failure(number, kind) }
+      { done: numbers.uniq.size, twice: numbers.tally.count { |_, times| times > 1 },
+        failed: left[:failed].map(&:last).tally, raised: left[:raised], lost: never.size }
     end
 
     private
+
+    def failure(number, kind)
+      time = @enqueued.find { |to, _| to > number }.last
+      Clients::Failure.new(time, time + TAKEN, kind)
+    end
 
     def enqueue(to)
       @orders.puts "#{@sent} #{to}"
       answer = @answers.gets if @answers.wait_readable(PATIENCE)
       raise Service::Failed, "jobs cannot be enqueued: #{@server.complaint}" unless answer
 
+      @enqueued << [to, Clock.now]
       @sent = to
     rescue Errno::EPIPE
       raise Service::Failed, "the process that enqueues has ended: #{@server.complaint}"

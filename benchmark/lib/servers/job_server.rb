@@ -12,6 +12,8 @@ module CowBench
     extend Registry
 
     REHEARSED = "jobs"
+    # What a job came to that was enqueued, and neither done nor given up.
+    NEVER_DONE = "never done"
     # The jobs of the application (ApplicationJob::KINDS there).
     KINDS = %w[ReportJob PageJob ChangeJob].freeze
     # Seconds; bounds only.
@@ -44,9 +46,9 @@ module CowBench
       program("enqueue.rb", in: orders, out: answers)
     end
 
-    # What is left in the queue: a hash with the numbers of jobs that are :waiting, :running and :again (tried
-    # again later), and in :failed how many have failed by which errors; these are put back where +again+ says
-    # so.
+    # What is left in the queue: a hash with how many jobs are :waiting, :running and :again (tried again
+    # later), how often a job has :raised so far, and in :failed the jobs that were given up, each as its
+    # number and the name of its error; these are put back where +again+ says so.
     def left(again: false)
       output = run_program("left.rb", *("again" if again))
       JSON.parse(output[/^\{.*\}$/] || raise(Failed, "the queue cannot be read: #{output.lines.last}"),
@@ -56,11 +58,6 @@ module CowBench
     # [number, time] of each job so far.
     def done
       File.readlines(@done).map(&:split).map { |number, time| [Integer(number), Float(time)] }
-    end
-
-    # How many jobs a process may have begun when it is killed.
-    def at_work
-      self.class::AT_WORK
     end
 
     # "worker", "dispatcher", ... by a process' title.
@@ -108,19 +105,26 @@ module CowBench
     ROLE = /\Asolid-queue-(dispatcher|worker|scheduler|\S*supervisor)\(/
     # The threads of a worker, each with a job.
     AT_WORK = 3
+    # The errors of jobs whose process has ended.
+    LOST = /\ASolidQueue::Processes::Process\w+Error\z/
 
     def number_of_workers
-      2 + processes_with_jobs
+      2 + number_of_serving
+    end
+
+    # Not the dispatcher and the scheduler.
+    def serves?(title)
+      title.match?(/\Asolid-queue-worker\(/)
+    end
+
+    def number_of_serving
+      @settings.fetch(:workers, 1)
     end
 
     private
 
-    def processes_with_jobs
-      @settings.fetch(:workers, 1)
-    end
-
     def environment
-      super.merge("JOB_CONCURRENCY" => processes_with_jobs.to_s)
+      super.merge("JOB_CONCURRENCY" => @settings.fetch(:workers, 1).to_s)
     end
 
     def command
@@ -137,6 +141,14 @@ module CowBench
       1
     end
 
+    def number_of_serving
+      1
+    end
+
+    def serves?(title)
+      title.match?(WORKER)
+    end
+
     private
 
     def command
@@ -151,6 +163,8 @@ module CowBench
     WORKER = ROLE = /\A(sidekiq) \d/
     PROCESSES = 1
     AT_WORK = 5
+    # A fetch takes a job out of the queue; a killed process takes it along.
+    LOST = /\A#{NEVER_DONE}\z/
     REDIS = "redis-server"
 
     def self.missing

@@ -8,17 +8,14 @@ module CowBench
     NAME = "unicorn"
     COMMAND = %w[unicorn -c unicorn.rb].freeze
     WORKER = /\Aunicorn worker\[\d+\]/
-
-    # The masters that a USR2 has started, in the order of their age.
-    def successors
-      (processes - [pid]).select { |process| ProcessTable.title(process).match?(/\Aunicorn master/) }
-    end
   end
 
   class Puma < Server
     NAME = "puma"
     COMMAND = %w[puma -C puma.rb].freeze
     WORKER = /\Apuma: cluster worker \d+:/
+    # Its threads take connections before a thread is free.
+    AT_WORK = Float::INFINITY
   end
 
   # As Puma 8 is if nothing is said: 5 threads, the application preloaded; and as many workers as there are

@@ -18,6 +18,8 @@ module CowBench
     FORMS = "forms"
     # Where workers note what they are asked for, below the application (lib/cowruby/rehearsal/start.rb).
     NOTES = "tmp/cowruby/rehearsal.txt"
+    # How many requests a worker has taken that it has not answered, at most.
+    AT_WORK = 1
 
     attr_reader :port
 

@@ -112,6 +112,26 @@ module CowBench
       processes.select { |pid| worker?(pid) }
     end
 
+    # Whether a worker of this title answers requests or does jobs.
+    def serves?(title)
+      title.match?(self.class::WORKER)
+    end
+
+    # Those of the workers that do.
+    def serving
+      workers.select { |pid| serves?(ProcessTable.title(pid)) }
+    end
+
+    # How many of these there are when all are there.
+    def number_of_serving
+      number_of_workers
+    end
+
+    # How many requests or jobs such a worker may have taken when it is killed.
+    def at_work
+      self.class::AT_WORK
+    end
+
     # The process that a worker was forked from.
     def origin(worker)
       parent(worker)

@@ -16,9 +16,10 @@ module CowBench
     # What can happen: +signal+ goes to +whom+; +replaces+ says which workers must have been replaced
     # afterwards (:victim, :all, :most: all but one, or nil).
     Event = Struct.new(:name, :signal, :whom, :replaces)
-    # The same where it happened: when, from start to end (of the monotonic clock), what the kernel had to do,
-    # and what is to be said of it.
-    Happened = Struct.new(:event, :from, :to, :deaths, :hits, :note)
+    # The same where it happened: when, from start to end (of the monotonic clock), how many workers ended with
+    # work, what the kernel had to do, how many workers were there still that should have been replaced, and
+    # what is to be said of it.
+    Happened = Struct.new(:event, :from, :to, :deaths, :hits, :kept, :note)
 
     # Parts of the time: from where to where things happen. Each happens once at least, also where that takes
     # longer.
@@ -68,8 +69,9 @@ module CowBench
 
     attr_reader :rounds, :happened, :load
 
-    # +group+ is the Cgroup of the server; without one there are no limits of memory.
-    def initialize(server, load, seconds, group: nil)
+    # +group+ is the Cgroup of the server; without one there are no limits of memory. +upgrades+ tells whether
+    # a new master can be adopted (Supervised.adopt_orphans).
+    def initialize(server, load, seconds, group: nil, upgrades: true)
       @server = server
       @load = load
       @seconds = seconds
@@ -78,6 +80,7 @@ module CowBench
       @happened = []
       @events = EVENTS.fetch(server.class.title)
       @events -= [MEMORY] unless group
+      @events = @events.reject { |event| event.whom == :upgrade } unless upgrades
     end
 
     # Yields each look when it was made.
@@ -95,7 +98,8 @@ module CowBench
 
     # A hash for JSON, with what failed because of which event.
     def to_h
-      failed = @load.failures.group_by { |failure| cause(failure) }
+      room = @happened.to_h { |one| [one, excuses(one)[:number]] }
+      failed = @load.failures.group_by { |failure| cause(failure, room) }
                      .transform_values { |failures| failures.map(&:kind).tally }
       { server: @server.class.title, sent: @load.sent, answered: @load.answered, rounds: @rounds,
         events: @happened.map { |one| event_to_h(one, failed.fetch(one, {})) },
@@ -106,11 +110,17 @@ module CowBench
 
     private
 
-    # The last thing that had begun to happen when a request failed, unless it was over when the request was
-    # sent.
-    def cause(failure)
-      one = @happened.select { |happened| happened.from <= failure.known }.last
-      one if one && failure.sent <= one.to + AFTER
+    # The last thing that had begun to happen when a request failed and was not over when it was sent; if
+    # there are several, one that may still excuse such a failure. +room+ has how many each still excuses.
+    def cause(failure, room)
+      possible = @happened.select { |one| one.from <= failure.known && failure.sent <= one.to + AFTER }.reverse
+      one = possible.find { |happened| room[happened].positive? && explains?(happened, failure.kind) }
+      room[one] -= 1 if one
+      one || possible.first
+    end
+
+    def explains?(one, kind)
+      excuses(one)[:kinds].include?(kind)
     end
 
     def elapsed
@@ -135,7 +145,7 @@ module CowBench
 
     def look(event)
       seen = @server.look
-      workers = seen.select(&:worker)
+      workers = seen.select { |process| process.worker && @server.serves?(process.title) }
       private = workers.sum { |process| process.sample["Private_Dirty"] }
       { seconds: elapsed.round(1), event: event&.name, sent: @load.sent, answered: @load.answered,
         failed: @load.failures.size, workers: workers.size,
@@ -145,25 +155,31 @@ module CowBench
 
     def event_to_h(one, kinds)
       { name: one.event.name, seconds: (one.from - @begun).round(1), took: (one.to - one.from).round(1),
-        failed: kinds, allowed: allowed(one), deaths: one.deaths, hits: one.hits, note: one.note }
+        failed: kinds, excuses: excuses(one), deaths: one.deaths, hits: one.hits, kept: one.kept.to_i,
+        note: one.note }
     end
 
-    # How many of each kind of failure an event explains; true: any number.
-    def allowed(one)
+    # What an event explains: so many failures of these :kinds together, and any :number of those of :away.
+    def excuses(one)
+      return { number: one.deaths * @server.at_work, kinds: lost_kinds, away: [] } if @server.is_a?(JobServer)
+
       gone = %i[restart crash].include?(one.event.whom) || one.note == REVIVED
-      away = gone ? { "refused" => true, "status 502" => true, "status 503" => true } : {}
-      { "cut" => one.deaths * at_once, "status 502" => one.deaths * at_once }.merge(away)
+      number = gone ? CUTS * @load.at_once : one.deaths * [@server.at_work, @load.at_once].min
+      { number: number, kinds: CUT, away: gone ? AWAY : [] }
     end
+    CUT = ["cut", "status 502"].freeze
+    AWAY = ["refused", "status 502", "status 503"].freeze
+    # How often a client is cut off when a server goes: by a worker, and waiting for one.
+    CUTS = 2
 
-    def at_once
-      @load.at_once
+    def lost_kinds
+      @load.failures.map(&:kind).uniq.grep(@server.class::LOST)
     end
 
     def happen(event)
-      one = Happened.new(event, Clock.now, nil, deaths(event), nil, nil)
+      one = Happened.new(event, Clock.now, nil, deaths(event))
       @happened << one
-      before = @server.workers
-      victims = disturb(event, one, before)
+      victims = disturb(event, one, @server.workers)
       back(one, victims)
     ensure
       one.to = Clock.now
@@ -174,8 +190,8 @@ module CowBench
     def deaths(event)
       case event.whom
       when :worker then event.signal == :KILL || ABRUPT.include?(@server.class.title) ? 1 : 0
-      when :restart then @server.is_a?(JobServer) ? 0 : @server.number_of_workers
-      when :crash then @server.number_of_workers
+      when :restart then @server.is_a?(JobServer) ? 0 : @server.number_of_serving
+      when :crash then @server.number_of_serving
       else 0
       end
     end
@@ -183,7 +199,7 @@ module CowBench
     # Gives the workers that have to go.
     def disturb(event, one, workers)
       case event.whom
-      when :worker then return [workers.sample(random: random)].each { |pid| signal(event.signal, pid) }
+      when :worker then return [@server.serving.sample(random: random)].each { |pid| signal(event.signal, pid) }
       when :master then signal(event.signal, @server.pid)
       when :front then signal(event.signal, @server.front)
       when :application then @server.restart_application
@@ -206,7 +222,7 @@ module CowBench
       old = @server.workers
       signal(signal, @server.pid)
       wait { (@server.workers - old).size == @server.number_of_workers } or lost("workers of the new master")
-      @server.handed_over(@server.successors.last)
+      @server.handed_over(@server.origin((@server.workers - old).first))
     end
 
     # What the server takes is all that it may take, for some seconds.
@@ -247,7 +263,8 @@ module CowBench
       return if wait { all_there? && (@server.workers & victims).size <= stay }
 
       lost("#{@server.number_of_workers} workers after: #{one.event.name}") unless all_there?
-      one.note = "#{(@server.workers & victims).size} workers were not replaced"
+      one.kept = (@server.workers & victims).size - stay
+      one.note = "#{one.kept} workers were not replaced"
     end
 
     def all_there?

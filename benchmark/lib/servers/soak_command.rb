@@ -52,12 +52,26 @@ module CowBench
 
       needs_rubies
       @builds = @rubies.map { |name, path| Build.new(name, path).check }
-      warn "#{NAME}: no upgrades: a new master cannot be adopted" unless Supervised.adopt_orphans
+      @upgrades = Supervised.adopt_orphans
+      warn "#{NAME}: no upgrades: a new master cannot be adopted" unless @upgrades
       @apps = [@app, JOBS].to_h { |name| [name, App.new(name, @place)] }
       soaks = @servers.product(@builds).map { |name, build| [kinds.fetch(name), build] }
-      soaks.reject! { |kind, build| File.exist?(file(directory_of(kind, build))) } if @go_on
+      made = @go_on ? soaks.to_h { |soak| [soak, made(*soak)] }.compact : {}
       # All of them, also after one that failed.
-      run_beside(soaks).all? ? 0 : FAILED
+      (run_beside(soaks - made.keys) + made.values.map(&:fine?)).all? ? 0 : FAILED
+    end
+
+    # The result of an earlier soak with the same settings; nil where there is none.
+    def made(kind, build)
+      hash = JSON.parse(File.read(file(directory_of(kind, build))), symbolize_names: true)
+      SoakResult.new(hash) if hash[:builds] == JSON.parse(JSON.generate([build.to_h]), symbolize_names: true) &&
+                              hash[:asked] == asked(kind)
+    rescue Errno::ENOENT
+      nil
+    end
+
+    def asked(kind)
+      { minutes: @minutes, rate: kind <= JobServer ? @job_rate : @rate, app: app_of(kind), **@settings }
     end
 
     def kinds
@@ -69,7 +83,7 @@ module CowBench
       define_rubies(options, "an installed ruby (make rubies); may be given again")
       options.on("--servers NAMES", Array, "#{ALL}, or of #{kinds.keys.join(", ")}",
                  "(default #{@servers.join(",")})") do |names|
-        @servers = names == [ALL] ? kinds.keys : known("--servers", names, kinds.keys)
+        @servers = names == [ALL] ? kinds.keys : known("--servers", names, kinds.keys).uniq
       end
       options.on("--app NAME", App::NAMES, "one of #{App::NAMES.join(", ")} (default #{@app})") do |name|
         @app = name
@@ -120,7 +134,7 @@ module CowBench
       say(SoakSummary.new(results).to_markdown)
     end
 
-    # Gives, for each, whether it was fine.
+    # Gives, for each, whether it was made and fine.
     def run_beside(soaks)
       left = Queue.new
       soaks.each { |soak| left << soak }
@@ -151,8 +165,9 @@ module CowBench
       result = SoakResult.new(soaked(kind, build, directory, group).merge(notes: notes))
       save(result, build, directory, facts)
       result.fine?
-    rescue Service::Failed => e
-      warn "failed: #{kind.title}, #{build.name}: #{e.message}"
+    rescue StandardError => e
+      where = " (#{e.class}, #{e.backtrace.first})" unless e.is_a?(Service::Failed)
+      warn "failed: #{kind.title}, #{build.name}: #{e.message}#{where}"
       false
     ensure
       group&.remove
@@ -160,7 +175,7 @@ module CowBench
 
     def skip(kind, reason)
       warn "skipped: #{kind.title}: #{reason}"
-      true
+      false
     end
 
     # Without one there is no limit of memory, and a note that says why.
@@ -176,7 +191,7 @@ module CowBench
                         { **@settings, workers: WORKERS, group: group })
       server.start
       load = load_of(server).start
-      soak = Soak.new(server, load, @minutes * 60, group: group)
+      soak = Soak.new(server, load, @minutes * 60, group: group, upgrades: @upgrades)
       early = reason_of_end do
         soak.run do |round|
           load.check
@@ -185,7 +200,7 @@ module CowBench
       end
       early ||= reason_of_end { load.stop }
       left = early ? {} : load.finish
-      { **soak.to_h, app: app_of(kind), **@settings, rate: @rate, ended_early: early,
+      { **soak.to_h, app: app_of(kind), **@settings, asked: asked(kind), ended_early: early,
         (server.is_a?(JobServer) ? :jobs : :records) => left }
     ensure
       begin

@@ -36,6 +36,15 @@ module CowBench
       failed.map { |kind, number| "#{number} #{kind}" }.join(", ")
     end
 
+    # What is told of a soak beside its failures, and not judged.
+    def self.remarks(result)
+      jobs, records = result[:jobs].to_h, result[:records].to_h
+      return format("%d jobs were done twice, %d times one raised", *jobs.values_at(:twice, :raised)) if jobs.any?
+      return "" if records.empty?
+
+      format("slowest answer %.1f s, %d requests left out", *records.values_at(:slowest, :left_out))
+    end
+
     # "+1.2 ± 0.4", MB an hour.
     def self.slope(line)
       line ? format("%+.1f ± %.1f", line.slope, line.error) : "-"
@@ -71,17 +80,19 @@ module CowBench
     end
 
     def records
-      made = @result[:records].to_h[:made] or return
-      "#{made} records were made, #{@result.lost} of them are lost"
+      records = @result[:records]
+      return [] if records.empty?
+
+      [format("%d records were made, %d of them are lost", *records.values_at(:made, :lost)),
+       SoakReport.remarks(@result)]
     end
 
     def jobs
       jobs = @result[:jobs]
       return [] if jobs.empty?
 
-      failed = jobs[:failed].to_h
-      [format("%d jobs were done twice, %d never", jobs[:twice], jobs[:lost]),
-       *("given up and put back: #{SoakReport.kinds(failed)}" if failed.any?)]
+      [format("%d jobs were never done", jobs[:lost]), SoakReport.remarks(@result),
+       *("given up and put back: #{SoakReport.kinds(jobs[:failed])}" if jobs[:failed].any?)]
     end
 
     def event_rows
@@ -127,7 +138,7 @@ module CowBench
   class SoakSummary
     HEAD = ["server, ruby", "minutes", "sent", "answered", "failed", "excused", "not excused", "lost",
             "events", "ended by the kernel", "MB a worker", "slope and its error (MB an hour)",
-            "in the last third", "memory"].freeze
+            "in the last third", "memory", "remarks"].freeze
 
     # +results+: [[build's name, is it CowRuby, SoakResult], ...]
     def initialize(results)
@@ -149,7 +160,7 @@ module CowBench
       minutes = result.rounds.empty? ? 0 : result.rounds.last[:seconds] / 60
       ["#{result.name}, #{build}", format("%.0f", minutes), *numbers, line ? format("%.1f", line.mean) : "-",
        SoakReport.slope(line), line ? format("%+.2f %%", line.rise * 100) : "-",
-       result[:ended_early] ? "ENDED EARLY" : result.memory]
+       result[:ended_early] ? "ENDED EARLY" : result.memory, SoakReport.remarks(result)]
     end
 
     def builds
@@ -171,8 +182,6 @@ module CowBench
       return "-" unless result
 
       times = result.events.count { |one| one[:name] == event }
-      return event == SoakResult::NONE ? "-" : "#{times} times" if result.jobs?
-
       kinds = SoakReport.kinds(result.failed[event])
       said = kinds.empty? ? "0" : kinds
       event == SoakResult::NONE ? said : "#{times} times: #{said}"
@@ -196,10 +205,13 @@ module CowBench
     def worse(ours, base)
       return ["#{ours.name}: #{ours[:ended_early]}"] if ours[:ended_early] && !base[:ended_early]
 
-      more = ours.jobs? ? ours.unexcused_failures - base.unexcused_failures : ours.lost - base.lost
-      return ["#{ours.name}: #{more} #{ours.jobs? ? "jobs" : "records"} more"] if more.positive?
+      grows = ours.memory == "grows" && base.memory != "grows"
+      lost = ours.jobs? ? 0 : ours.lost - base.lost
+      [*("#{ours.name}: memory grows" if grows), *("#{ours.name}: #{lost} records more" if lost.positive?),
+       *more(ours, base.unexcused)]
+    end
 
-      theirs = base.unexcused
+    def more(ours, theirs)
       ours.unexcused.flat_map do |event, kinds|
         kinds.filter_map do |kind, number|
           more = number - theirs[event][kind]

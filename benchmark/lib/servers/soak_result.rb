@@ -9,7 +9,7 @@ module CowBench
   class SoakResult
     # From where on the memory shall be flat, as a part of the time.
     QUIET = 2 / 3.0
-    # What it may rise in that time, as a share of itself, also where the rise is certain.
+    # What it may rise or fall in that time, as a share of itself, and be flat.
     SMALL = 0.01
     # Standard errors to each side of a slope within which the true one is taken to lie.
     ERRORS = 2
@@ -31,9 +31,10 @@ module CowBench
       [@hash[:server], *(@hash[:app] unless jobs?), *("oob_gc" if @hash[:oob_gc])].join(", ")
     end
 
-    # The rounds of the last third.
+    # The rounds of the last third, from the end of what happened last.
     def last_third
-      from = rounds.empty? ? 0 : rounds.last[:seconds] * QUIET
+      ends = events.map { |event| event[:seconds] + event[:took] }
+      from = [rounds.empty? ? 0 : rounds.last[:seconds] * QUIET, *ends].max
       rounds.select { |round| round[:seconds] > from && round[:private] }
     end
 
@@ -42,38 +43,39 @@ module CowBench
       Statistics.line(last_third.map { |round| [round[:seconds] / 3600.0, round[:private]] })
     end
 
-    # "flat", "grows", "falls", or "too short".
+    # "flat", "grows", "falls"; "unclear" where the true line may be flat or not; "too short".
     def memory
-      line = self.line or return "too short"
-      return "flat" if line.slope.abs <= ERRORS * line.error || line.rise.abs <= SMALL
+      line = self.line unless @hash[:ended_early]
+      return "too short" unless line
 
-      line.slope.positive? ? "grows" : "falls"
+      off = ERRORS * line.error * line.width / line.mean
+      least, most = line.rise - off, line.rise + off
+      return "flat" if [least.abs, most.abs].max <= SMALL
+
+      least > SMALL ? "grows" : most < -SMALL ? "falls" : "unclear"
     end
 
     # All failures, also those of no event: { event's name or "none" => { kind => number } }.
     def failed
-      by_event { |event| event[:failed] }
+      by_event { |event| all(event) }
     end
     NONE = "none"
+    # A kind of failure beside those of requests and jobs.
+    KEPT = "not replaced"
 
     # How many of them no event explains, in the same manner.
     def unexcused
       by_event { |event| excess(event).select { |_, number| number.positive? } }
     end
 
-    # Requests that failed; jobs that the server gave up or lost.
+    # Requests that failed, jobs that the server gave up or lost, workers that stayed.
     def failures
-      jobs? ? given_up + lost : failed.values.sum { |kinds| kinds.values.sum }
+      failed.values.sum { |kinds| kinds.values.sum }
     end
 
     def unexcused_failures
-      return unexcused.values.sum { |kinds| kinds.values.sum } unless jobs?
-
-      loses = @hash[:server].start_with?(*LOSES)
-      [given_up + (loses ? lost : 0) - begun, 0].max + (loses ? 0 : lost)
+      unexcused.values.sum { |kinds| kinds.values.sum }
     end
-    # Whose killed processes take the jobs with them that they have begun: a fetch takes a job from the queue.
-    LOSES = %w[sidekiq].freeze
 
     def excused
       failures - unexcused_failures
@@ -103,7 +105,7 @@ module CowBench
 
     # Nothing but what is to be expected.
     def fine?
-      !@hash[:ended_early] && unexcused_failures.zero? && (jobs? || lost.zero?)
+      !@hash[:ended_early] && unexcused_failures.zero? && (jobs? || lost.zero?) && memory != "grows"
     end
 
     private
@@ -120,20 +122,18 @@ module CowBench
       events.select { |event| event[:hits] }
     end
 
-    def given_up
-      (@hash[:jobs][:failed] || {}).values.sum
+    def all(event)
+      kept = event[:kept].positive? ? { KEPT => event[:kept] } : {}
+      event[:failed].transform_keys(&:to_s).merge(kept)
     end
 
-    # Jobs that killed processes may have begun.
-    def begun
-      events.sum { |event| (event[:allowed].transform_keys(&:to_s)["cut"] || 0) }
-    end
-
+    # The kinds that an event explains share one number of excuses.
     def excess(event)
-      allowed = event[:allowed].transform_keys(&:to_s)
-      event[:failed].to_h do |kind, number|
-        limit = allowed.fetch(kind.to_s, 0)
-        [kind.to_s, limit == true ? 0 : number - limit]
+      number, kinds, away = event[:excuses].values_at(:number, :kinds, :away)
+      all(event).except(*away).to_h do |kind, times|
+        excused = kinds.include?(kind) ? [times, number].min : 0
+        number -= excused
+        [kind, times - excused]
       end
     end
   end
