@@ -311,11 +311,13 @@ class TestPages < Minitest::Test
     lost = result["pages"].values.sum { |page| page["lost"] }
     assert_in_delta lost, result["first_writers"].sum { |writer| writer["mb"] }, 0.1
     # Who writes while a worker starts, before the recording, is unknown, and after that it loses hardly a
-    # page any more. It makes pages of its own, and of nearly all of these the writer is known.
+    # page any more. It makes pages of its own, and of nearly all of these the writer is known. How many
+    # depends on when it collects first, and so on the machine: 3.0 MB were seen, and 1.0.
     own = result["pages"].values.sum { |page| page["own"] }
-    assert_operator own, :>, 1, result["pages"].to_s
+    assert_operator own, :>, 0.2, result["pages"].to_s
     known = result["first_writers_of_own_pages"].reject { |writer| writer["function"] == "unknown" }
     assert_operator known.sum { |writer| writer["mb"] }, :>, own / 2, known.to_s
-    assert_operator lost, :<, own, result["pages"].to_s
+    shared = result["pages"].values.sum { |page| page["shared"] }
+    assert_operator lost, :<, 0.05 * shared, result["pages"].to_s
   end
 end
