@@ -13,7 +13,8 @@ fork_worker Integer(ENV["FORK_WORKER"]) if ENV["FORK_WORKER"]
 
 before_fork { prepare_for_fork }
 
-# Each worker stays on one of the processors that it may run on, to measure what that is worth.
+# Each worker stays on one of the processors that it may run on, to measure what that is worth
+# (sched/README.md).
 if ENV["PIN_WORKERS"] == "1"
   allowed = File.read("/proc/self/status")[/^Cpus_allowed_list:\s*(\S+)/, 1].split(",").flat_map do |range|
     first, last = range.split("-").map(&:to_i)
