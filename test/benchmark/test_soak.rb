@@ -54,7 +54,8 @@ class TestSoakResult < Minitest::Test
   end
 
   def test_the_judged_part_begins_after_the_last_event
-    late = result([90.0] * 20 + [30.0] * 40, events: [event("KILL a worker", {}, seconds: 1200.0, took: 200.0)])
+    kill = event("KILL a worker", {}, seconds: 1200.0, took: 200.0)
+    late = result([90.0] * 20 + [30.0] * 40, events: [kill])
     assert_equal "flat", late.memory
     refute_equal "flat", result([90.0] * 20 + [30.0] * 40).memory
   end
@@ -441,7 +442,8 @@ class TestJobLoad < Minitest::Test
     load(3) do |load|
       # Nothing goes on, as the queue says at once.
       def load.wait = nil
-      assert_equal({ done: load.sent, twice: 1, failed: { "SomeError" => 1 }, raised: 1, lost: 0 }, load.finish)
+      found = load.finish
+      assert_equal({ done: load.sent, twice: 1, failed: { "SomeError" => 1 }, raised: 1, lost: 0 }, found)
       failure, = load.failures
       assert_equal ["SomeError", JobLoad::TAKEN], [failure.kind, (failure.known - failure.sent).round]
     end
