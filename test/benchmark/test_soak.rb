@@ -380,10 +380,11 @@ class TestJobLoad < Minitest::Test
     def enqueuer(orders, answers)
       script = <<~'RUBY'
         $stdout.sync = true
+        puts "something that is logged"
         while (line = $stdin.gets)
           from, to = line.split.map(&:to_i)
           (from...to).each { |n| File.write(ARGV[0], "#{n} 1.5\n", mode: "a") if n != ARGV[1].to_i }
-          puts "begun"
+          puts "begun 1.5"
         end
       RUBY
       Supervised.new(RbConfig.ruby, "--disable-gems", "-e", script, file, gives_up.to_s, in: orders,
@@ -421,6 +422,7 @@ class TestJobLoad < Minitest::Test
 
   def test_all_are_done
     load(-1) do |load|
+      assert_equal load.sent, load.answered
       assert_equal({ done: load.sent, twice: 0, failed: {}, raised: 0, lost: 0 }, load.finish)
       assert_empty load.failures
     end

@@ -108,13 +108,20 @@ module CowBench
 
     def enqueue(to)
       @orders.puts "#{@sent} #{to}"
-      answer = @answers.gets if @answers.wait_readable(PATIENCE)
-      raise Service::Failed, "jobs cannot be enqueued: #{@server.complaint}" unless answer
+      raise Service::Failed, "jobs cannot be enqueued: #{@server.complaint}" unless answered?
 
       @enqueued << [to, Clock.now]
       @sent = to
     rescue Errno::EPIPE
       raise Service::Failed, "the process that enqueues has ended: #{@server.complaint}"
+    end
+
+    # What the application logs stands between the answers.
+    def answered?
+      while @answers.wait_readable(PATIENCE)
+        line = @answers.gets or return false
+        return true if line.start_with?("begun")
+      end
     end
 
     def lost
