@@ -54,7 +54,8 @@ class TestSoakResult < Minitest::Test
   end
 
   def test_the_judged_part_begins_after_the_last_event
-    late = result([90.0] * 20 + [30.0] * 40, events: [event("KILL a worker", {}, seconds: 1200.0, took: 200.0)])
+    kill = event("KILL a worker", {}, seconds: 1200.0, took: 200.0)
+    late = result([90.0] * 20 + [30.0] * 40, events: [kill])
     assert_equal "flat", late.memory
     refute_equal "flat", result([90.0] * 20 + [30.0] * 40).memory
   end
@@ -379,10 +380,11 @@ class TestJobLoad < Minitest::Test
     def enqueuer(orders, answers)
       script = <<~'RUBY'
         $stdout.sync = true
+        puts "something that is logged"
         while (line = $stdin.gets)
           from, to = line.split.map(&:to_i)
           (from...to).each { |n| File.write(ARGV[0], "#{n} 1.5\n", mode: "a") if n != ARGV[1].to_i }
-          puts "begun"
+          puts "begun 1.5"
         end
       RUBY
       Supervised.new(RbConfig.ruby, "--disable-gems", "-e", script, file, gives_up.to_s, in: orders,
@@ -420,6 +422,7 @@ class TestJobLoad < Minitest::Test
 
   def test_all_are_done
     load(-1) do |load|
+      assert_equal load.sent, load.answered
       assert_equal({ done: load.sent, twice: 0, failed: {}, raised: 0, lost: 0 }, load.finish)
       assert_empty load.failures
     end
@@ -441,7 +444,8 @@ class TestJobLoad < Minitest::Test
     load(3) do |load|
       # Nothing goes on, as the queue says at once.
       def load.wait = nil
-      assert_equal({ done: load.sent, twice: 1, failed: { "SomeError" => 1 }, raised: 1, lost: 0 }, load.finish)
+      found = load.finish
+      assert_equal({ done: load.sent, twice: 1, failed: { "SomeError" => 1 }, raised: 1, lost: 0 }, found)
       failure, = load.failures
       assert_equal ["SomeError", JobLoad::TAKEN], [failure.kind, (failure.known - failure.sent).round]
     end

@@ -18,8 +18,10 @@ module CowBench
     # Solid Queue gives up a process of which it has not heard for five minutes.
     STILL = 20
     LONGEST = 420
-    # Seconds after it was enqueued in which a worker has taken a job, so that it may end with the worker.
+    # Seconds after it was enqueued in which a worker has taken a job, so that it may end with the worker; and
+    # how many later jobs may be done before it. Where the queue is long, the later of the two is looked at.
     TAKEN = 10
+    OVERTAKE = 25
 
     # +failures+ are known after +finish+.
     attr_reader :sent, :failures
@@ -83,32 +85,43 @@ module CowBench
     # errors the server gave jobs up for, and how often a job raised one; how many were never done.
     def finish
       wait
+      times = @server.done.to_h
       left = @server.left(again: true)
       wait unless left[:failed].empty?
       numbers = @server.done.map(&:first)
       never = [*0...@sent] - numbers
       @failures = left[:failed].to_h.merge(never.to_h { |number| [number, JobServer::NEVER_DONE] })
-                               .map { |number, kind| failure(number, kind) }
+                               .map { |number, kind| failure(number, kind, times) }
       { done: numbers.uniq.size, twice: numbers.tally.count { |_, times| times > 1 },
         failed: left[:failed].map(&:last).tally, raised: left[:raised], lost: never.size }
     end
 
     private
 
-    def failure(number, kind)
+    # A process that has taken the job may have ended from when it was enqueued until jobs were done that came
+    # after it.
+    def failure(number, kind, times)
       time = @enqueued.find { |to, _| to > number }.last
-      Clients::Failure.new(time, time + TAKEN, kind)
+      later = times.values_at(*number..number + OVERTAKE).compact
+      Clients::Failure.new(time, [time + TAKEN, *later].max, kind)
     end
 
     def enqueue(to)
       @orders.puts "#{@sent} #{to}"
-      answer = @answers.gets if @answers.wait_readable(PATIENCE)
-      raise Service::Failed, "jobs cannot be enqueued: #{@server.complaint}" unless answer
+      raise Service::Failed, "jobs cannot be enqueued: #{@server.complaint}" unless answered?
 
       @enqueued << [to, Clock.now]
       @sent = to
     rescue Errno::EPIPE
       raise Service::Failed, "the process that enqueues has ended: #{@server.complaint}"
+    end
+
+    # What the application logs stands between the answers.
+    def answered?
+      while @answers.wait_readable(PATIENCE)
+        line = @answers.gets or return false
+        return true if line.start_with?("begun")
+      end
     end
 
     def lost

@@ -199,7 +199,7 @@ module CowBench
     # Gives the workers that have to go.
     def disturb(event, one, workers)
       case event.whom
-      when :worker then return [@server.serving.sample(random: random)].each { |pid| signal(event.signal, pid) }
+      when :worker then return one_of(@server.serving).each { |pid| signal(event.signal, pid) }
       when :master then signal(event.signal, @server.pid)
       when :front then signal(event.signal, @server.front)
       when :application then @server.restart_application
@@ -209,6 +209,10 @@ module CowBench
       when :limit then limit(one)
       end
       event.replaces ? workers : []
+    end
+
+    def one_of(workers)
+      [workers.sample(random: @random ||= Random.new(1))]
     end
 
     def signal(name, pid)
@@ -281,10 +285,6 @@ module CowBench
 
     def lost(what)
       raise Failed, "no #{what} after #{BACK} s: #{@server.complaint}"
-    end
-
-    def random
-      @random ||= Random.new(1)
     end
   end
 end

@@ -64,8 +64,8 @@ module CowBench
     # The result of an earlier soak with the same settings; nil where there is none.
     def made(kind, build)
       hash = JSON.parse(File.read(file(directory_of(kind, build))), symbolize_names: true)
-      SoakResult.new(hash) if hash[:builds] == JSON.parse(JSON.generate([build.to_h]), symbolize_names: true) &&
-                              hash[:asked] == asked(kind)
+      now = JSON.parse(JSON.generate(builds: [build.to_h], asked: asked(kind)), symbolize_names: true)
+      SoakResult.new(hash) if hash.slice(*now.keys) == now
     rescue Errno::ENOENT
       nil
     end

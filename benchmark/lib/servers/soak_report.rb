@@ -39,7 +39,7 @@ module CowBench
     # What is told of a soak beside its failures, and not judged.
     def self.remarks(result)
       jobs, records = result[:jobs].to_h, result[:records].to_h
-      return format("%d jobs were done twice, %d times one raised", *jobs.values_at(:twice, :raised)) if jobs.any?
+      return "#{jobs[:twice]} jobs were done twice, #{jobs[:raised]} times one raised" if jobs.any?
       return "" if records.empty?
 
       format("slowest answer %.1f s, %d requests left out", *records.values_at(:slowest, :left_out))
