@@ -247,12 +247,24 @@ class TestSoak < Minitest::Test
     group = Group.new([], 7, 0)
     soak = soak(1, group: group)
     soak.instance_variable_set(:@begun, Clock.now)
+    chosen = []
+    soak.define_singleton_method(:choose) do |pid, score = Soak::CHOSEN|
+      super(pid, score)
+      chosen << [pid, File.read("/proc/#{pid}/oom_score_adj").chomp]
+    end
     soak.send(:happen, Soak::MEMORY)
     assert_equal [:use, -1], group.limits
     found = soak.to_h[:events].first
     assert_equal [3, 1, 1], [*found.values_at(:hits, :deaths), found[:excuses][:number]]
-    chosen = @server.workers.map { |pid| File.read("/proc/#{pid}/oom_score_adj").chomp }
-    assert_equal [Soak::CHOSEN], chosen.uniq
+    assert_equal @server.workers.product([Soak::CHOSEN, "0"]).sort, chosen.uniq.sort
+  end
+
+  def test_nobody_is_there_to_be_killed
+    soak = soak(0, server: Sleepers.new(0))
+    soak.instance_variable_set(:@begun, Clock.now)
+    soak.send(:happen, Soak::KILL)
+    event, = soak.to_h[:events]
+    assert_equal [0, "no worker was there", 0], [event[:deaths], event[:note], event[:excuses][:number]]
   end
 
   def test_every_server_is_known

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 
 # usage: QUEUE=sidekiq ruby left.rb [again]
-# Prints, as one line of JSON, how many jobs wait in the queue, are running, will be tried again, how often one
-# has raised an error, and which jobs were given up: the number and the error of each. With "again" these are
-# put back into the queue.
+# Prints, as one line of JSON, how many jobs wait in the queue, are running, will be tried again, how often
+# one has raised an error, and which jobs were given up: the number and the error of each. With "again" these
+# are put back into the queue.
 require "json"
 require_relative "config/environment"
 
@@ -17,7 +17,8 @@ def solid_queue(again)
   waiting = [SolidQueue::ReadyExecution, SolidQueue::ScheduledExecution, SolidQueue::BlockedExecution]
   failed = SolidQueue::FailedExecution.all.to_a
   found = { waiting: waiting.sum(&:count), running: SolidQueue::ClaimedExecution.count, again: 0,
-            raised: failed.size, failed: failed.map { |one| [number(one.job.arguments), one.exception_class] } }
+            raised: failed.size,
+            failed: failed.map { |one| [number(one.job.arguments), one.exception_class] } }
   failed.each(&:retry) if again
   found
 end

@@ -16,9 +16,9 @@ module CowBench
     # What can happen: +signal+ goes to +whom+; +replaces+ says which workers must have been replaced
     # afterwards (:victim, :all, :most: all but one, or nil).
     Event = Struct.new(:name, :signal, :whom, :replaces)
-    # The same where it happened: when, from start to end (of the monotonic clock), how many workers ended with
-    # work, what the kernel had to do, how many workers were there still that should have been replaced, and
-    # what is to be said of it.
+    # The same where it happened: when, from start to end (of the monotonic clock), how many workers ended
+    # that had work, what the kernel had to do, how many workers were there still that should have been
+    # replaced, and what is to be said of it.
     Happened = Struct.new(:event, :from, :to, :deaths, :hits, :kept, :note)
 
     # Parts of the time: from where to where things happen. Each happens once at least, also where that takes
@@ -113,10 +113,10 @@ module CowBench
     # The last thing that had begun to happen when a request failed and was not over when it was sent; if
     # there are several, one that may still excuse such a failure. +room+ has how many each still excuses.
     def cause(failure, room)
-      possible = @happened.select { |one| one.from <= failure.known && failure.sent <= one.to + AFTER }.reverse
-      one = possible.find { |happened| room[happened].positive? && explains?(happened, failure.kind) }
+      possible = @happened.select { |one| one.from <= failure.known && failure.sent <= one.to + AFTER }
+      one = possible.reverse.find { |happened| room[happened].positive? && explains?(happened, failure.kind) }
       room[one] -= 1 if one
-      one || possible.first
+      one || possible.last
     end
 
     def explains?(one, kind)
@@ -199,7 +199,7 @@ module CowBench
     # Gives the workers that have to go.
     def disturb(event, one, workers)
       case event.whom
-      when :worker then return one_of(@server.serving).each { |pid| signal(event.signal, pid) }
+      when :worker then return one_worker(event.signal, one)
       when :master then signal(event.signal, @server.pid)
       when :front then signal(event.signal, @server.front)
       when :application then @server.restart_application
@@ -211,8 +211,14 @@ module CowBench
       event.replaces ? workers : []
     end
 
-    def one_of(workers)
-      [workers.sample(random: @random ||= Random.new(1))]
+    def one_worker(name, one)
+      victim = @server.serving.sample(random: @random ||= Random.new(1))
+      return [victim].each { |pid| signal(name, pid) } if victim
+
+      # The last one has just ended by itself, and the next is not there yet.
+      one.deaths = 0
+      one.note = "no worker was there"
+      []
     end
 
     def signal(name, pid)
@@ -254,10 +260,11 @@ module CowBench
       yield
     ensure
       @group.limit = @group.without_limit
+      @server.workers.each { |pid| choose(pid, "0") }
     end
 
-    def choose(pid)
-      File.write("/proc/#{pid}/oom_score_adj", CHOSEN) if @server.number_of_workers > 1
+    def choose(pid, score = CHOSEN)
+      File.write("/proc/#{pid}/oom_score_adj", score) if @server.number_of_workers > 1
     rescue SystemCallError
       nil # it has ended
     end
