@@ -165,7 +165,7 @@ class Comparison
     keep("tables.md", "# #{@name}\n\n#{head(machine)}\n#{table}")
   end
 
-  # No path of this machine is kept.
+  # No path of this checkout is kept.
   def keep(name, text)
     File.write(File.join(@output, name), text.gsub("#{TOP}/", ""))
   end
@@ -208,6 +208,8 @@ class ComparisonCommand
   # Gives the exit status.
   def run
     chosen = list
+    raise Mistake, "nothing is chosen" if chosen.empty?
+
     if @listed
       chosen.each { |what| puts Array(what).join(" ") }
       return 0

@@ -26,7 +26,8 @@ end
 
 # Runs a command and gives its status. In a process group of its own, unless +group+ is false,
 # it is killed with all it started when it outlives +limit+ seconds, which the block is for, or
-# when an exception ends this process. Signals that +forward+ names go on to it.
+# when an exception ends this process; what it leaves behind in its group is killed as well. Signals
+# that +forward+ names go on to it.
 def supervise(*command, limit: nil, group: true, forward: [], **options)
   pid = Process.spawn(*command, in: File::NULL, pgroup: group || nil, **options)
   target = group ? -pid : pid
@@ -38,7 +39,11 @@ def supervise(*command, limit: nil, group: true, forward: [], **options)
   end
   waiter.value
 ensure
-  Process.kill(:KILL, target) if waiter&.alive?
+  begin
+    Process.kill(:KILL, target) if target && (group || waiter&.alive?)
+  rescue Errno::ESRCH
+    nil # nothing is left
+  end
 end
 
 # Runs a command with its output in the file +log+; gives [output, status].

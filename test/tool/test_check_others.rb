@@ -92,7 +92,10 @@ class TestCheckOthers < Minitest::Test
     refuse(/no such way: sideways/, "--ways", "sideways")
     refuse(/invalid option: --nonsense/, "--nonsense")
     refuse(/not understood: extra/, "extra")
+    package("a", suite(""))
     refuse(/the cow ruby is not there: .*run make rubies/, "--ruby", "cow=/nonexistent")
+    @entries = []
+    refuse(/nothing is chosen/)
     @entries = [{ "name" => "a", "colour" => "red" }]
     refuse(/a: no such key: colour/)
     @entries = [{ "name" => "a", "version" => "1", "tests" => [] }]
@@ -118,6 +121,46 @@ class TestCheckOthers < Minitest::Test
     assert_equal({ "stock" => "failed", "cow" => "failed" },
                  results["others"]["mine 1.0 child"]["tests"]["TestMine#test_c"])
     assert_includes File.read("#{@out}/tables.md"), "| mine 1.0 | child | 1 | 0 | 2 |\n"
+  end
+
+  # A file in its home, and a process that goes on.
+  def test_what_a_run_leaves_behind_is_gone
+    package("mine", suite(<<~'BODY'))
+      def test_a
+        assert_empty Dir.children(Dir.home)
+        File.write(File.join(Dir.home, ".rc"), "1")
+        File.write("going", Process.spawn("sleep", "60").to_s)
+      end
+    BODY
+    out, err, status = run_suites
+    assert status.success?, out + err
+    assert_equal "3 passed, 0 failed, 0 skipped\n", out.lines.last
+    sleepers = Dir["#{@out}/{stock,cow}/mine-1.0/going"].map { |file| Integer(File.read(file)) }
+    assert_equal 2, sleepers.size
+    going = sleepers.select { |pid| File.exist?("/proc/#{pid}/status") }
+    going.each { |pid| assert_match(/^State:\s+Z/, File.read("/proc/#{pid}/status")) }
+  end
+
+  # Test-unit is bundled with ruby.
+  def test_a_suite_of_test_unit
+    text = <<~'RUBY'
+      require "test/unit"
+      class TestMine < Test::Unit::TestCase
+        def test_a = assert(true)
+        def test_b = omit
+        def test_c = flunk
+      end
+    RUBY
+    package("mine", { "test/test_mine.rb" => text })
+    out, err, = run_suites("--ways", "plain,child")
+    %w[plain child].each { |way| assert_match(/^mine 1\.0 #{way}: +1 passed, 0 failed, 2 skipped/, out, err) }
+  end
+
+  # What poison is for: who reads past the end of a substring finds other bytes there.
+  def test_the_way_of_poison
+    body = "def test_a = assert_equal([ours? ? 'poison' : nil], [ENV['RUBY_STRING_SHARE_MIDDLE']])"
+    package("mine", suite(body))
+    assert_match(/^mine 1\.0 poison: +1 passed/, run_suites("--ways", "poison").first)
   end
 
   def test_a_test_that_fails_on_ours_is_tried_again_and_told_by_name
