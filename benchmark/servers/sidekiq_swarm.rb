@@ -39,7 +39,7 @@ end
 end
 count.times { start.call unless ends }
 until children.empty?
-  started = children.delete(Process.wait)
+  started = children.delete(Process.wait) or next # what the application has started
   # One that cannot start is not tried again and again without a pause.
   sleep 1 if Process.clock_gettime(Process::CLOCK_MONOTONIC) - started < 1 && !ends
   start.call unless ends

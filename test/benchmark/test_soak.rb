@@ -15,7 +15,7 @@ module SoakTest
   def result(sizes, events: [], **other)
     sizes = [10.0] * (2 * sizes.size) + sizes
     rounds = sizes.each_with_index.map do |size, i|
-      { seconds: 1800.0 * (i + 1) / sizes.size, private: size, tree: 40.0 }
+      { seconds: 1800.0 * (i + 1) / sizes.size, private: size, tree: 40.0, gone: 0 }
     end
     SoakResult.new(server: "puma", app: "rails", sent: 900, answered: 890, rounds: rounds, events: events,
                    failed_without: {}, **other)
@@ -58,6 +58,22 @@ class TestSoakResult < Minitest::Test
     late = result([90.0] * 20 + [30.0] * 40, events: [kill])
     assert_equal "flat", late.memory
     refute_equal "flat", result([90.0] * 20 + [30.0] * 40).memory
+  end
+
+  # 1 per cent of a third is not 1 per cent of a part of it.
+  def test_what_is_left_of_the_last_third_stands_for_all_of_it
+    sizes = (1..60).map { |i| 100.0 + i / 20.0 }
+    assert_equal "grows", result(sizes).memory
+    kill = ->(seconds) { [event("KILL a worker", {}, seconds: seconds, took: 90.0)] }
+    assert_equal "grows", result(sizes, events: kill[1300]).memory
+    assert_equal "too short", result(sizes, events: kill[1500]).memory
+  end
+
+  # Half an hour that says nothing of memory is not fine, some seconds are.
+  def test_memory_of_which_nothing_is_known
+    half_an_hour = result([nil] * 60)
+    assert_equal ["too short", false], [half_an_hour.memory, half_an_hour.fine?]
+    assert_predicate SoakResult.new(half_an_hour.to_h.merge(rounds: [])), :fine?
   end
 
   def test_workers_that_stayed
@@ -108,6 +124,8 @@ class TestSoak < Minitest::Test
     def serves?(_title) = true
 
     def at_work = 1
+
+    def bugs = 0
 
     def initialize(number)
       @pid = Process.pid
@@ -201,7 +219,7 @@ class TestSoak < Minitest::Test
   def test_jobs_belong_to_an_event_that_may_have_taken_them
     soak = soak(0)
     begun = soak.instance_variable_set(:@begun, Clock.now)
-    soak.instance_variable_set(:@server, Sidekiq.allocate)
+    soak.instance_variable_set(:@server, Sidekiq.allocate.tap { |server| def server.bugs = 0 })
     [[Soak::KILL, 20, 21, 1], [Soak::TERM, 28, 29, 0]].each do |event, from, to, deaths|
       soak.happened << Soak::Happened.new(event, begun + from, begun + to, deaths)
     end
@@ -247,16 +265,17 @@ class TestSoak < Minitest::Test
     group = Group.new([], 7, 0)
     soak = soak(1, group: group)
     soak.instance_variable_set(:@begun, Clock.now)
+    before = File.read("/proc/self/oom_score_adj").chomp
     chosen = []
-    soak.define_singleton_method(:choose) do |pid, score = Soak::CHOSEN|
-      super(pid, score)
-      chosen << [pid, File.read("/proc/#{pid}/oom_score_adj").chomp]
+    soak.define_singleton_method(:choose) do |score|
+      super(score)
+      chosen.concat(@server.workers.map { |pid| File.read("/proc/#{pid}/oom_score_adj").chomp }.uniq)
     end
     soak.send(:happen, Soak::MEMORY)
     assert_equal [:use, -1], group.limits
     found = soak.to_h[:events].first
     assert_equal [3, 1, 1], [*found.values_at(:hits, :deaths), found[:excuses][:number]]
-    assert_equal @server.workers.product([Soak::CHOSEN, "0"]).sort, chosen.uniq.sort
+    assert_equal [Soak::CHOSEN, before], chosen.uniq
   end
 
   def test_nobody_is_there_to_be_killed
@@ -411,7 +430,7 @@ class TestJobLoad < Minitest::Test
 
     # The job that was given up is put back.
     def left(again: false)
-      found = { waiting: 0, running: 0, again: 0, raised: 0, failed: [] }
+      found = { waiting: 0, running: 0, again: 0, raised: 0, later: [], failed: [] }
       return found unless again && gives_up >= 0
 
       File.write(file, "#{gives_up} 1.5\n" * 2, mode: "a")
@@ -471,7 +490,7 @@ class TestSoakCommand < Minitest::Test
     directory = File.join(place, "soak", "puma-rails-#{build}")
     FileUtils.mkdir_p(directory)
     File.write(File.join(directory, "results.json"),
-               JSON.generate(found.to_h.merge(builds: [{ name: build, version: version }])))
+               JSON.generate({ asked: { minutes: 30 }, **found.to_h, builds: [{ name: build, version: version }] }))
   end
 
   # The summary is made from the files of earlier soaks; those of one server stand beside each other.
@@ -481,6 +500,8 @@ class TestSoakCommand < Minitest::Test
       term = event("TERM a worker", { "cut" => 1 })
       write(place, "cow", "ruby 3.4.5 +CowRuby 0.1", result([30.0] * 20, events: [kill, term]))
       write(place, "stock", "ruby 3.4.5", result([90.0] * 20, events: [kill]))
+      FileUtils.mkdir_p(File.join(place, "soak/old"))
+      File.write(File.join(place, "soak/old/results.json"), "{}")
       out, = capture_io { assert_equal 0, SoakCommand.run(["--summary", "--place", place]) }
       rows = out.lines.grep(/^\| puma, rails/)
       row = [30, 900, 890, 5, 4, 1, 0, 1, 0, "90.0", "+0.0 ± 0.0", "+0.00 %", "flat", ""]
@@ -493,7 +514,49 @@ class TestSoakCommand < Minitest::Test
             result([30.0] * 20, events: [event("KILL a worker", { "cut" => 9 }, 4)]))
       out, = capture_io { SoakCommand.run(["--summary", "--place", place]) }
       assert_includes out, "Failed on CowRuby and not on pristine: puma, rails, KILL a worker: 4 cut more."
+      # What is told and not judged, and what was not asked in the same way.
+      records = { made: 5, lost: 1, slowest: 2.25, left_out: 7 }
+      write(place, "cow", "ruby 3.4.5 +CowRuby 0.1",
+            result((1..20).map { |i| 100.0 + i }, records: records, not_happened: ["upgrade (USR2)"]))
+      out, = capture_io { SoakCommand.run(["--summary", "--place", place]) }
+      assert_includes out, "| grows | slowest answer 2.2 s, 7 requests left out; too late for: upgrade (USR2) |"
+      assert_includes out, "puma, rails: memory grows; puma, rails: 1 records more."
+      write(place, "cow", "ruby 3.4.5 +CowRuby 0.1", result([30.0] * 20, asked: { minutes: 2 }))
+      out, = capture_io { SoakCommand.run(["--summary", "--place", place]) }
+      assert_includes out, "No server was soaked in the same way"
       capture_io { assert_equal 2, SoakCommand.run(["--summary", "--place", File.join(place, "none")]) }
+    end
+  end
+
+  # What --go-on leaves out, with the files that a soak writes.
+  def test_go_on
+    Dir.mktmpdir("soak") do |place|
+      command = SoakCommand.new(["--place", place, "--minutes", "30"])
+      kind = CowBench::Puma
+      build = Build.new("cow", File.join(CommandLine::ROOT, "build/none/bin/ruby"))
+      build.define_singleton_method(:to_h) { { name: "cow", path: path } }
+      here = File.join(place, "ruby")
+      FileUtils.touch(here)
+      build.define_singleton_method(:path) { here }
+      directory = command.send(:directory_of, kind, build)
+      FileUtils.mkdir_p(directory)
+      made = -> { command.send(:made, kind, build) }
+      save = lambda do |result|
+        capture_io { command.send(:save, result, command.send(:what, kind, build), directory, FACTS) }
+      end
+      assert_nil made.call
+      save[result([30.0] * 20, records: {})]
+      assert_equal "flat", made.call.memory
+      assert_includes File.read(File.join(directory, "results.json")), '"path": '
+      File.utime(0, 0, here)
+      assert_nil made.call, "another ruby"
+      save[result([30.0] * 20, records: {}, ended_early: "no server")]
+      assert_nil made.call, "it came to no end"
+      save[result([30.0] * 20, records: {})]
+      command.instance_variable_set(:@rate, 3.0)
+      assert_nil made.call, "another rate"
+      File.write(File.join(directory, "results.json"), "{")
+      assert_nil made.call, "half a file"
     end
   end
 

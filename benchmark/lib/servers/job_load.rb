@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 
 require "io/wait"
+require_relative "../measure/statistics"
 require_relative "clients"
 require_relative "job_server"
 
@@ -19,7 +20,7 @@ module CowBench
     STILL = 20
     LONGEST = 420
     # Seconds after it was enqueued in which a worker has taken a job, so that it may end with the worker; and
-    # how many later jobs may be done before it. Where the queue is long, the later of the two is looked at.
+    # how many later jobs are looked at that are done about when it would have been, where the queue is long.
     TAKEN = 10
     OVERTAKE = 25
 
@@ -75,42 +76,40 @@ module CowBench
       @server.done.map(&:first).uniq.size
     end
 
-    # What can be taken away from all who have sent something: there is no bound.
-    def at_once
-      Float::INFINITY
-    end
-
     # Waits until all jobs are done, or nothing is done any more. Jobs that the server gave up are put back,
     # as a person would do. A hash for JSON: how many were done, and how many of these more than once; which
     # errors the server gave jobs up for, and how often a job raised one; how many were never done.
     def finish
       wait
-      times = @server.done.to_h
+      # The first time of each.
+      done_at = @server.done.reverse.to_h
       left = @server.left(again: true)
       wait unless left[:failed].empty?
       numbers = @server.done.map(&:first)
       never = [*0...@sent] - numbers
-      @failures = left[:failed].to_h.merge(never.to_h { |number| [number, JobServer::NEVER_DONE] })
-                               .map { |number, kind| failure(number, kind, times) }
-      { done: numbers.uniq.size, twice: numbers.tally.count { |_, times| times > 1 },
+      kinds = left[:failed].to_h.merge(never.to_h { |number| [number, JobServer::NEVER_DONE] })
+      kinds.merge!(left[:later].to_h.slice(*never))
+      @failures = kinds.map { |number, kind| failure(number, kind, done_at) }
+      { done: numbers.uniq.size, twice: numbers.tally.count { |_, number| number > 1 },
         failed: left[:failed].map(&:last).tally, raised: left[:raised], lost: never.size }
     end
 
     private
 
-    # A process that has taken the job may have ended from when it was enqueued until jobs were done that came
-    # after it.
-    def failure(number, kind, times)
+    # A process that has taken the job may have ended from when it was enqueued until half of those jobs were
+    # done that came after it.
+    def failure(number, kind, done_at)
       time = @enqueued.find { |to, _| to > number }.last
-      later = times.values_at(*number..number + OVERTAKE).compact
+      later = Statistics.median(done_at.values_at(*number..number + OVERTAKE).compact)
       Clients::Failure.new(time, [time + TAKEN, *later].max, kind)
     end
 
     def enqueue(to)
+      now = Clock.now
       @orders.puts "#{@sent} #{to}"
       raise Service::Failed, "jobs cannot be enqueued: #{@server.complaint}" unless answered?
 
-      @enqueued << [to, Clock.now]
+      @enqueued << [to, now]
       @sent = to
     rescue Errno::EPIPE
       raise Service::Failed, "the process that enqueues has ended: #{@server.complaint}"
@@ -124,15 +123,15 @@ module CowBench
       end
     end
 
-    def lost
+    def not_done
       @sent - answered
     end
 
     def wait
       begun = changed = Clock.now
       seen = nil
-      until lost.zero? || Clock.now - begun > LONGEST
-        changed = Clock.now if seen != (seen = lost)
+      until not_done.zero? || Clock.now - begun > LONGEST
+        changed = Clock.now if seen != (seen = not_done)
         break if Clock.now - changed > STILL && nothing_goes_on?
 
         sleep STEP

@@ -48,7 +48,8 @@ module CowBench
 
     # What is left in the queue: a hash with how many jobs are :waiting, :running and :again (tried again
     # later), how often a job has :raised so far, and in :failed the jobs that were given up, each as its
-    # number and the name of its error; these are put back where +again+ says so.
+    # number and the name of its error; these are put back where +again+ says so. In :later jobs that are
+    # neither given up nor lost, each as its number and why.
     def left(again: false)
       output = run_program("left.rb", *("again" if again))
       JSON.parse(output[/^\{.*\}$/] || raise(Failed, "the queue cannot be read: #{output.lines.last}"),

@@ -169,6 +169,11 @@ module CowBench
       @master.reap
     end
 
+    # How often one of its processes has said that it has a bug.
+    def bugs
+      logged(/\[BUG\]/).size
+    end
+
     # What it said last, or first of an error.
     def complaint
       lines = written_logs.flat_map { |file| File.readlines(file).map { |line| line.scrub.strip } }

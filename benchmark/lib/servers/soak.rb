@@ -22,7 +22,7 @@ module CowBench
     Happened = Struct.new(:event, :from, :to, :deaths, :hits, :kept, :note)
 
     # Parts of the time: from where to where things happen. Each happens once at least, also where that takes
-    # longer.
+    # longer, but not in the last third.
     FIRST = 1 / 15.0
     DISTURBED = 1 / 3.0
     # Looks at the memory, and seconds between two at most.
@@ -99,11 +99,14 @@ module CowBench
     # A hash for JSON, with what failed because of which event.
     def to_h
       room = @happened.to_h { |one| [one, excuses(one)[:number]] }
-      failed = @load.failures.group_by { |failure| cause(failure, room) }
+      # The latest first, as they take the excuses of the latest event.
+      failed = @load.failures.sort_by { |failure| -failure.sent }.group_by { |failure| cause(failure, room) }
                      .transform_values { |failures| failures.map(&:kind).tally }
+      bugs = { "[BUG] in the log" => @server.bugs }.reject { |_, number| number.zero? }
       { server: @server.class.title, sent: @load.sent, answered: @load.answered, rounds: @rounds,
         events: @happened.map { |one| event_to_h(one, failed.fetch(one, {})) },
-        failed_without: failed.fetch(nil, {}) }
+        not_happened: (@events - @happened.map(&:event)).map(&:name),
+        failed_without: failed.fetch(nil, {}).merge(bugs) }
     end
     # Seconds after an event in which a request may still fail because of it.
     AFTER = 1
@@ -147,8 +150,10 @@ module CowBench
       seen = @server.look
       workers = seen.select { |process| process.worker && @server.serves?(process.title) }
       private = workers.sum { |process| process.sample["Private_Dirty"] }
+      gone = event ? 0 : (@seen.to_a - workers.map(&:pid)).size
+      @seen = workers.map(&:pid)
       { seconds: elapsed.round(1), event: event&.name, sent: @load.sent, answered: @load.answered,
-        failed: @load.failures.size, workers: workers.size,
+        failed: @load.failures.size, workers: workers.size, gone: gone,
         private: (Memory.mb(private) / workers.size unless workers.empty?),
         tree: Memory.mb(seen.sum { |process| process.sample["Pss"] }) }
     end
@@ -245,28 +250,39 @@ module CowBench
       return unless @server.ended?
 
       one.note = REVIVED
+      one.deaths = [one.deaths, @server.number_of_serving].max
       @server.restart
     end
     REVIVED = "the server was started anew"
 
     def limited
+      before = score(@server.pid)
+      choose(CHOSEN)
       @group.limit_to_use
       ends = Clock.now + [LIMIT, @seconds / 20.0].min
       while Clock.now < ends && !@server.ended?
-        @server.workers.each { |pid| choose(pid) }
+        choose(CHOSEN)
         sleep 0.2
       end
     rescue Errno::EBUSY
       yield
     ensure
       @group.limit = @group.without_limit
-      @server.workers.each { |pid| choose(pid, "0") }
+      choose(before)
     end
 
-    def choose(pid, score = CHOSEN)
-      File.write("/proc/#{pid}/oom_score_adj", score) if @server.number_of_workers > 1
-    rescue SystemCallError
-      nil # it has ended
+    def choose(score)
+      return unless @server.number_of_workers > 1
+
+      @server.workers.each do |pid|
+        File.write("/proc/#{pid}/oom_score_adj", score)
+      rescue SystemCallError
+        nil # it has ended
+      end
+    end
+
+    def score(pid)
+      File.read("/proc/#{pid}/oom_score_adj").chomp
     end
 
     def back(one, victims)
@@ -274,8 +290,8 @@ module CowBench
       return if wait { all_there? && (@server.workers & victims).size <= stay }
 
       lost("#{@server.number_of_workers} workers after: #{one.event.name}") unless all_there?
-      one.kept = (@server.workers & victims).size - stay
-      one.note = "#{one.kept} workers were not replaced"
+      one.kept = [(@server.workers & victims).size - stay, 0].max
+      one.note = "#{one.kept} workers were not replaced" if one.kept.positive?
     end
 
     def all_there?

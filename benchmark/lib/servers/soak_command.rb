@@ -9,7 +9,8 @@ require_relative "soak"
 require_relative "soak_report"
 
 module CowBench
-  # benchmark/soak. Status 1 where something failed that nothing excuses, or a process was lost.
+  # benchmark/soak. Status 1 where something failed that nothing excuses, a process was lost, memory grows, or
+  # a server was not soaked.
   class SoakCommand < CommandLine
     NAME = "benchmark/soak"
     AFTER_INTERRUPT = "; the servers are stopped"
@@ -61,13 +62,34 @@ module CowBench
       (run_beside(soaks - made.keys) + made.values.map(&:fine?)).all? ? 0 : FAILED
     end
 
-    # The result of an earlier soak with the same settings; nil where there is none.
+    # The result of an earlier soak of the same ruby with the same settings; nil where there is none that came
+    # to its end.
     def made(kind, build)
-      hash = JSON.parse(File.read(file(directory_of(kind, build))), symbolize_names: true)
-      now = JSON.parse(JSON.generate(builds: [build.to_h], asked: asked(kind)), symbolize_names: true)
-      SoakResult.new(hash) if hash.slice(*now.keys) == now
-    rescue Errno::ENOENT
+      result = result_in(file(directory_of(kind, build))) or return
+      now = parse(text_of(what(kind, build)))
+      result if now.all? { |key, value| result[key] == value } && !result[:ended_early]
+    end
+
+    # A SoakResult; nil where the file is not there or not whole, or of an earlier version of this program.
+    def result_in(file)
+      hash = parse(File.read(file))
+      SoakResult.new(hash) if hash.key?(:asked)
+    rescue Errno::ENOENT, JSON::ParserError
       nil
+    end
+
+    def parse(json)
+      JSON.parse(json, symbolize_names: true)
+    end
+
+    # JSON without a path of this checkout.
+    def text_of(hash)
+      CommandLine.without_root(JSON.pretty_generate(hash))
+    end
+
+    # The ruby and the settings. A ruby that was built anew has the same version.
+    def what(kind, build)
+      { builds: [build.to_h], built: File.mtime(build.path).to_i, asked: asked(kind) }
     end
 
     def asked(kind)
@@ -123,14 +145,14 @@ module CowBench
 
     # From the files that the soaks wrote.
     def summary
-      files = Dir[file(File.join(@place, "soak/*"))].sort
-      raise Bad, "no soak was made yet below #{@place}" if files.empty?
-
-      results = files.map do |file|
-        hash = JSON.parse(File.read(file), symbolize_names: true)
-        build = hash[:builds].first
-        [build[:name], build[:version].include?("CowRuby"), SoakResult.new(hash)]
+      found = Dir[file(File.join(@place, "soak/*"))].sort.to_h { |file| [file, result_in(file)] }
+      found.each { |file, result| warn "left out, as it cannot be read: #{file}" unless result }
+      results = found.values.compact.map do |result|
+        build = result[:builds].first
+        [build[:name], build[:version].include?("CowRuby"), result]
       end
+      raise Bad, "no soak was made yet below #{@place}" if results.empty?
+
       say(SoakSummary.new(results).to_markdown)
     end
 
@@ -163,7 +185,7 @@ module CowBench
       facts = Machine.facts(ROOT).merge(name: "soak-#{File.basename(directory)}", commands: [to_s])
       group, notes = cgroup
       result = SoakResult.new(soaked(kind, build, directory, group).merge(notes: notes))
-      save(result, build, directory, facts)
+      save(result, what(kind, build), directory, facts)
       result.fine?
     rescue StandardError => e
       where = " (#{e.class}, #{e.backtrace.first})" unless e.is_a?(Service::Failed)
@@ -199,8 +221,9 @@ module CowBench
         end
       end
       early ||= reason_of_end { load.stop }
-      left = early ? {} : load.finish
-      { **soak.to_h, app: app_of(kind), **@settings, asked: asked(kind), ended_early: early,
+      left = {}
+      early ||= reason_of_end { left = load.finish }
+      { **soak.to_h, app: app_of(kind), **@settings, ended_early: early,
         (server.is_a?(JobServer) ? :jobs : :records) => left }
     ensure
       begin
@@ -216,6 +239,8 @@ module CowBench
       nil
     rescue Service::Failed, Soak::Failed => e
       e.message
+    rescue StandardError => e
+      "#{e.message} (#{e.class}, #{e.backtrace.first})"
     end
 
     def load_of(server)
@@ -251,11 +276,11 @@ module CowBench
                   round[:failed], event)
     end
 
-    def save(result, build, directory, facts)
-      raw = { machine: facts, builds: [build.to_h], **result.to_h, memory: result.memory,
-              line: result.line&.to_h }
-      File.write(file(directory), CommandLine.without_root(JSON.pretty_generate(raw)) << "\n")
-      puts SoakReport.new(result, facts, build.name).write(directory)
+    def save(result, what, directory, facts)
+      raw = { machine: facts, **what, **result.to_h, memory: result.memory, line: result.line&.to_h }
+      File.write("#{file(directory)}.new", text_of(raw) << "\n")
+      File.rename("#{file(directory)}.new", file(directory))
+      puts SoakReport.new(result, facts, what[:builds].first[:name]).write(directory)
     end
   end
 end

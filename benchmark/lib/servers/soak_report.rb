@@ -39,10 +39,12 @@ module CowBench
     # What is told of a soak beside its failures, and not judged.
     def self.remarks(result)
       jobs, records = result[:jobs].to_h, result[:records].to_h
-      return "#{jobs[:twice]} jobs were done twice, #{jobs[:raised]} times one raised" if jobs.any?
-      return "" if records.empty?
-
-      format("slowest answer %.1f s, %d requests left out", *records.values_at(:slowest, :left_out))
+      gone, left_out = result.gone, result[:not_happened].to_a
+      [*("#{jobs[:twice]} jobs were done twice, #{jobs[:raised]} times one raised" if jobs.any?),
+       *(format("slowest answer %.1f s, %d requests left out", *records.values_at(:slowest, :left_out)) \
+         if records.any?),
+       *("#{gone} workers ended by themselves in the last third" if gone.positive?),
+       *("too late for: #{left_out.join(", ")}" if left_out.any?)].join("; ")
     end
 
     # "+1.2 ± 0.4", MB an hour.
@@ -190,13 +192,17 @@ module CowBench
     # Of CowRuby's soaks that have pristine's beside them.
     def verdict
       pairs = @results.select { |_, ours, _| ours }.filter_map do |_, _, result|
-        base = @results.find { |_, ours, other| !ours && other.name == result.name }
+        base = @results.find do |_, ours, other|
+          !ours && other.name == result.name && other[:asked] == result[:asked]
+        end
         [result, base.last] if base
       end
-      return "No server was soaked on pristine and on CowRuby." if pairs.empty?
+      return "No server was soaked in the same way on pristine and on CowRuby." if pairs.empty?
 
       worse = pairs.flat_map { |ours, base| worse(ours, base) }
-      return "#{pairs.size} servers: nothing failed that pristine did not fail as well." if worse.empty?
+      if worse.empty?
+        return "#{pairs.size} servers: nothing failed that pristine did not fail as well, beside the remarks."
+      end
 
       "Failed on CowRuby and not on pristine: #{worse.join("; ")}."
     end

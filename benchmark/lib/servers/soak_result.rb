@@ -11,6 +11,8 @@ module CowBench
     QUIET = 2 / 3.0
     # What it may rise or fall in that time, as a share of itself, and be flat.
     SMALL = 0.01
+    # Minutes of a soak from which on it must say something of memory.
+    LONG = 15
     # Standard errors to each side of a slope within which the true one is taken to lie.
     ERRORS = 2
 
@@ -46,10 +48,12 @@ module CowBench
     # "flat", "grows", "falls"; "unclear" where the true line may be flat or not; "too short".
     def memory
       line = self.line unless @hash[:ended_early]
-      return "too short" unless line
+      third = (1 - QUIET) * rounds.last[:seconds] / 3600 if line
+      return "too short" unless line && line.width > third / 2
 
-      off = ERRORS * line.error * line.width / line.mean
-      least, most = line.rise - off, line.rise + off
+      # What is seen of the third stands for all of it.
+      rise, off = [line.slope, ERRORS * line.error].map { |slope| slope * third / line.mean }
+      least, most = rise - off, rise + off
       return "flat" if [least.abs, most.abs].max <= SMALL
 
       least > SMALL ? "grows" : most < -SMALL ? "falls" : "unclear"
@@ -105,7 +109,13 @@ module CowBench
 
     # Nothing but what is to be expected.
     def fine?
-      !@hash[:ended_early] && unexcused_failures.zero? && (jobs? || lost.zero?) && memory != "grows"
+      !@hash[:ended_early] && unexcused_failures.zero? && (jobs? || lost.zero?) && memory != "grows" &&
+        !(memory == "too short" && rounds.last.to_h[:seconds].to_f >= LONG * 60)
+    end
+
+    # Workers that were gone in the last third without anything that had happened to them.
+    def gone
+      last_third.sum { |round| round[:gone] }
     end
 
     private
