@@ -41,6 +41,12 @@ class TestLib < Minitest::Test
     assert_grandchild_ended
   end
 
+  def test_what_it_leaves_behind_is_killed
+    _, status = run_logged(@log, "sh", "-c", "sleep 600 & echo $!")
+    assert_predicate status, :success?
+    assert_grandchild_ended
+  end
+
   def test_an_exception_ends_it
     runner = Thread.new { run_logged(@log, *WAITS) }
     runner.report_on_exception = false
