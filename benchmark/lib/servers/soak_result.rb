@@ -115,7 +115,7 @@ module CowBench
 
     # Workers that were gone in the last third without anything that had happened to them.
     def gone
-      last_third.sum { |round| round[:gone] }
+      last_third.sum { |round| round[:gone].to_i }
     end
 
     private
