@@ -133,4 +133,21 @@ class TestFaults < Minitest::Test
       assert_equal :passed, result.verdict, result.output
     end
   end
+
+  # The array of all heap pages grows while a page is added to it, and collects for that: pages that are freed
+  # go out of the array.
+  def test_a_collection_while_a_page_is_added
+    needs_compaction
+    faults do |harness|
+      _, calls = harness.count(:compaction, kinds: %i[realloc])
+      adding = %w[heap_page_allocate_and_initialize gc_verify_compaction_references]
+      calls = calls.select { |one| (adding - harness.places(one)).empty? }
+      refute_empty calls
+      calls.each do |call|
+        plan = Faults::Plan.new(mode: :once, kinds: %i[realloc], number: call.number)
+        result = harness.run(:compaction, plan)
+        assert_equal :passed, result.verdict, result.output
+      end
+    end
+  end
 end
