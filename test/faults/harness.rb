@@ -52,8 +52,10 @@ module Faults
 
   # The names of the functions of a program, by address.
   class Symbols
-    # Functions of prism and of the parser before it. They do not ask whether malloc gave them anything, or
-    # end the process without a word; nothing of that is ours, so their calls do not fail.
+    # Functions that do not ask whether malloc gave them anything, or end the process. Nothing of that is
+    # ours, so their calls do not fail: prism, the parser before it, the conversion of floats, and the thread
+    # of the timers, which ends the process if it cannot read its pipe.
+    CARELESS = /\A(?:timer_thread_func|consume_communication_pipe|ruby_dtoa|Balloc|d2b|n?rv_alloc)\z/
     PARSERS = /\A(?:pm_|prism_|parse_|parser_|lex_|context_|ruby_yyparse|yyparse|yylex|rb_parser_)/
 
     def initialize(program)
@@ -71,14 +73,19 @@ module Faults
       i.zero? ? format("%#x", place) : @names[i - 1]
     end
 
-    # The parts of the program, [from, to], that are parsers, the SPARED longest: a few functions of other
-    # names between them belong to them.
-    def parsers
+    # The parts of the program, [from, to], whose calls do not fail. Of the parsers the longest: a few
+    # functions of other names between them belong to them.
+    def spared
+      careless = @names.each_index.select { |i| CARELESS.match?(@names[i]) }.map { |i| part(i, i) }
       runs = @names.each_index.select { |i| PARSERS.match?(@names[i]) && i + 1 < @names.size }
-                   .slice_when { |a, b| b - a > 8 }
-      runs.map { |run| [@addresses[run.first], @addresses[run.last + 1]] }
-          .max_by(SPARED) { |from, to| to - from }
+                   .slice_when { |a, b| b - a > 8 }.map { |run| part(run.first, run.last) }
+      careless + runs.max_by(SPARED - careless.size) { |from, to| to - from }
     end
+
+    private
+
+    # From the beginning of a function to the end of another one, or of the same.
+    def part(first, last) = [@addresses[first], @addresses[last + 1]]
   end
 
   # Does a chain of callers lead through code of ours: gc/ and what the patches from 0300 on touch?
@@ -113,9 +120,10 @@ module Faults
 
     attr_reader :ruby
 
-    def initialize(ruby, directory, glibc: false, objects: nil, seconds: nil)
+    def initialize(ruby, directory, scenarios: SCENARIOS, glibc: false, objects: nil, seconds: nil)
       @ruby = ruby
       @directory = directory
+      @scenarios = scenarios
       @objects = objects
       @seconds = (seconds || SECONDS) * ENV.fetch("RUBY_TEST_TIMEOUT_SCALE", "1").to_f
       @library = File.join(directory, glibc ? "faults-glibc.so" : "faults.so")
@@ -151,7 +159,7 @@ module Faults
     def run_plan(scenario, plan, room: 0)
       file = Tempfile.create("plan", @directory)
       file.binmode
-      file.write(plan.head(scenario == :boot, room, symbols.parsers))
+      file.write(plan.head(scenario == :boot, room, symbols.spared))
       file.truncate(HEAD + RECORD * (room + 1))
       file.flush
       output, status = execute(scenario, file.path)
@@ -207,7 +215,7 @@ module Faults
     def script(scenario)
       path = File.join(@directory, "#{scenario}.rb")
       unless File.exist?(path)
-        File.write("#{path}.#{$$}", "# frozen_string_literal: true\n" + ALIVE + SCENARIOS.fetch(scenario))
+        File.write("#{path}.#{$$}", "# frozen_string_literal: true\n" + ALIVE + @scenarios.fetch(scenario))
         File.rename("#{path}.#{$$}", path)
       end
       path
@@ -294,15 +302,20 @@ module Faults
       findings.empty?
     end
 
-    # Gives the results of all plans of a scenario; yields each when it is there.
+    # Gives the results of all plans of a scenario; yields each when it is there. A run that has hung beside
+    # others is made once more when they are over, and that one counts.
     def results(scenario)
       result, calls = @harness.count(scenario, kinds: @kinds)
       if result.finding? || result.output.include?("SKIP")
         yield result if block_given?
         return [result]
       end
-      in_threads(plans(calls)) do |plan|
-        @harness.run(scenario, plan).tap { |found| yield found if block_given? }
+      first = in_threads(plans(calls)) do |plan|
+        @harness.run(scenario, plan).tap { |found| yield found if block_given? && found.verdict != :hung }
+      end
+      first.map do |found|
+        next found unless found.verdict == :hung
+        @harness.run(scenario, found.plan).tap { |again| yield again if block_given? }
       end
     end
 

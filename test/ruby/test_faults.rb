@@ -21,10 +21,11 @@ class TestFaults < Minitest::Test
     skip "only where the kernel is Linux" unless RUBY_PLATFORM.include?("linux")
   end
 
-  def faults
+  def faults(**options)
     Dir.mktmpdir("faults") do |directory|
       harness = begin
-        Faults::Harness.new(RUBY, directory).tap { |new| skip "this ruby is stripped" if new.symbols.none? }
+        Faults::Harness.new(RUBY, directory, **options)
+                       .tap { |new| skip "this ruby is stripped" if new.symbols.none? }
       rescue Errno::ENOENT => e
         skip "no C compiler, or no nm: #{e.message}"
       end
@@ -65,6 +66,64 @@ class TestFaults < Minitest::Test
     end
   end
 
+  # Programs that end badly by themselves, and what the harness is to call that. An exception that was raised
+  # and survived, or that another process has raised, does not excuse a signal.
+  BAD_ENDS = {
+    segv: ["Process.kill(:SEGV, $$)", :crashed],
+    segv_after: ["right('segv_after', 'raised NoMemoryError'); Process.kill(:SEGV, $$)", :crashed],
+    kill: ["warn 'failed to allocate memory (NoMemoryError)'; Process.kill(:KILL, $$)", :crashed],
+    child: ["wait(child('child') { Process.kill(:KILL, $$) }); right('child', 'passed')", :crashed],
+    fatal: ["warn '[FATAL] failed to allocate memory'; Process.kill(:KILL, $$)", :refused],
+    status: ["exit!(3)", :silent],
+    nothing: ["exit!(0)", :silent],
+    refusal: ["warn 'failed to allocate memory (NoMemoryError)'; exit!(1)", :refused],
+    changed: ["TEXTS[0] << 'more'; right('changed', 'passed')", :wrong],
+    endless: ["sleep", :hung]
+  }.freeze
+
+  def test_ends_that_are_bad
+    programs = BAD_ENDS.transform_values(&:first)
+    none = Faults::Plan.new(mode: :count, kinds: %i[fork])
+    ends = {}
+    faults(scenarios: programs.except(:endless), objects: 100) do |harness|
+      ends = programs.except(:endless).to_h { |name, _| [name, harness.run(name, none).verdict] }
+    end
+    faults(scenarios: programs.slice(:endless), objects: 100, seconds: 1) do |harness|
+      ends[:endless] = harness.run(:endless, none).verdict
+    end
+    assert_equal BAD_ENDS.transform_values(&:last), ends
+  end
+
+  # In place of a Harness: one call is made, and the runs end as they are told, one after the other.
+  class Told
+    attr_reader :asked
+
+    def initialize(*verdicts)
+      @verdicts = verdicts
+      @asked = []
+    end
+
+    def count(*, **) = [result(:untouched), [Faults::Call.new(1, :fork, [])]]
+    def run(_, plan) = @asked.push(plan) && result(@verdicts.shift, plan)
+    def result(verdict, plan = nil) = Faults::Result.new(verdict: verdict, plan: plan, output: "")
+  end
+
+  def test_a_run_that_hangs_is_made_once_more
+    told = { %i[hung passed] => :passed, %i[hung hung] => :hung, %i[crashed passed] => :crashed }
+    told.each do |verdicts, last|
+      harness = Told.new(*verdicts)
+      suite = Faults::Suite.new(harness, kinds: %i[fork], modes: %i[onwards], random: 0)
+      seen = []
+      results = suite.results(:any) { |result| seen << result.verdict }
+      assert_equal [[last], [last]], [results.map(&:verdict), seen]
+      assert_equal [harness.asked.first] * (verdicts.first == :hung ? 2 : 1), harness.asked
+    end
+  end
+
+  def test_all_that_is_known_says_what_is_printed
+    assert_empty Faults::KNOWN.select { |known| known.output.nil? }.map(&:reason)
+  end
+
   # A collection that promotes the class whose flags Init_VM writes anew at the next moment.
   def test_a_collection_while_the_core_is_made
     faults do |harness|
@@ -72,6 +131,23 @@ class TestFaults < Minitest::Test
       call = calls.find { |one| (%w[rb_class_new Init_VM] - harness.places(one)).empty? }
       result = harness.run(:boot, Faults::Plan.new(mode: :once, kinds: %i[malloc], number: call.number))
       assert_equal :passed, result.verdict, result.output
+    end
+  end
+
+  # The array of all heap pages grows while a page is added to it, and collects for that: pages that are freed
+  # go out of the array.
+  def test_a_collection_while_a_page_is_added
+    needs_compaction
+    faults do |harness|
+      _, calls = harness.count(:compaction, kinds: %i[realloc])
+      adding = %w[heap_page_allocate_and_initialize gc_verify_compaction_references]
+      calls = calls.select { |one| (adding - harness.places(one)).empty? }
+      refute_empty calls
+      calls.each do |call|
+        plan = Faults::Plan.new(mode: :once, kinds: %i[realloc], number: call.number)
+        result = harness.run(:compaction, plan)
+        assert_equal :passed, result.verdict, result.output
+      end
     end
   end
 end
