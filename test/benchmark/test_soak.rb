@@ -520,7 +520,7 @@ class TestSoakCommand < Minitest::Test
             result((1..20).map { |i| 100.0 + i }, records: records, not_happened: ["upgrade (USR2)"]))
       out, = capture_io { SoakCommand.run(["--summary", "--place", place]) }
       assert_includes out, "| grows | slowest answer 2.2 s, 7 requests left out; too late for: upgrade (USR2) |"
-      assert_includes out, "puma, rails: memory grows; puma, rails: 1 records more."
+      assert_includes out, "puma, rails: memory grows faster; puma, rails: 1 records more."
       write(place, "cow", "ruby 3.4.5 +CowRuby 0.1", result([30.0] * 20, asked: { minutes: 2 }))
       out, = capture_io { SoakCommand.run(["--summary", "--place", place]) }
       assert_includes out, "No server was soaked in the same way"

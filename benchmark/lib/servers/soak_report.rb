@@ -211,10 +211,17 @@ module CowBench
     def worse(ours, base)
       return ["#{ours.name}: #{ours[:ended_early]}"] if ours[:ended_early] && !base[:ended_early]
 
-      grows = ours.memory == "grows" && base.memory != "grows"
       lost = ours.jobs? ? 0 : ours.lost - base.lost
-      [*("#{ours.name}: memory grows" if grows), *("#{ours.name}: #{lost} records more" if lost.positive?),
+      [*("#{ours.name}: memory grows faster" if faster?(ours, base)), *("#{ours.name}: #{lost} records more" if lost.positive?),
        *more(ours, base.unexcused)]
+    end
+
+    # Beyond what their errors may make of it.
+    def faster?(ours, base)
+      return false unless ours.memory == "grows" && base.line
+
+      errors = Math.hypot(ours.line.error, base.line.error)
+      ours.line.slope - base.line.slope > SoakResult::ERRORS * errors
     end
 
     def more(ours, theirs)
