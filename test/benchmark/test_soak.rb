@@ -73,6 +73,7 @@ class TestSoakResult < Minitest::Test
   def test_memory_of_which_nothing_is_known
     half_an_hour = result([nil] * 60)
     assert_equal ["too short", false], [half_an_hour.memory, half_an_hour.fine?]
+    refute_predicate result((1..60).map { |i| 100.0 + i }), :fine?
     assert_predicate SoakResult.new(half_an_hour.to_h.merge(rounds: [])), :fine?
   end
 

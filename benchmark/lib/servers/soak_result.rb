@@ -11,7 +11,7 @@ module CowBench
     QUIET = 2 / 3.0
     # What it may rise or fall in that time, as a share of itself, and be flat.
     SMALL = 0.01
-    # Minutes of a soak from which on it must say something of memory.
+    # Minutes of a soak from which on memory is judged: before that, workers warm up.
     LONG = 15
     # Standard errors to each side of a slope within which the true one is taken to lie.
     ERRORS = 2
@@ -109,8 +109,8 @@ module CowBench
 
     # Nothing but what is to be expected.
     def fine?
-      !@hash[:ended_early] && unexcused_failures.zero? && (jobs? || lost.zero?) && memory != "grows" &&
-        !(memory == "too short" && rounds.last.to_h[:seconds].to_f >= LONG * 60)
+      !@hash[:ended_early] && unexcused_failures.zero? && (jobs? || lost.zero?) &&
+        (rounds.last.to_h[:seconds].to_f < LONG * 60 || !["grows", "too short"].include?(memory))
     end
 
     # Workers that were gone in the last third without anything that had happened to them.
