@@ -490,8 +490,8 @@ class TestSoakCommand < Minitest::Test
   def write(place, build, version, found)
     directory = File.join(place, "soak", "puma-rails-#{build}")
     FileUtils.mkdir_p(directory)
-    File.write(File.join(directory, "results.json"),
-               JSON.generate({ asked: { minutes: 30 }, **found.to_h, builds: [{ name: build, version: version }] }))
+    hash = { asked: { minutes: 30 }, **found.to_h, builds: [{ name: build, version: version }] }
+    File.write(File.join(directory, "results.json"), JSON.generate(hash))
   end
 
   # The summary is made from the files of earlier soaks; those of one server stand beside each other.
@@ -520,7 +520,8 @@ class TestSoakCommand < Minitest::Test
       write(place, "cow", "ruby 3.4.5 +CowRuby 0.1",
             result((1..20).map { |i| 100.0 + i }, records: records, not_happened: ["upgrade (USR2)"]))
       out, = capture_io { SoakCommand.run(["--summary", "--place", place]) }
-      assert_includes out, "| grows | slowest answer 2.2 s, 7 requests left out; too late for: upgrade (USR2) |"
+      remarks = "slowest answer 2.2 s, 7 requests left out; too late for: upgrade (USR2)"
+      assert_includes out, "| grows | #{remarks} |"
       assert_includes out, "puma, rails: memory grows faster; puma, rails: 1 records more."
       write(place, "cow", "ruby 3.4.5 +CowRuby 0.1", result([30.0] * 20, asked: { minutes: 2 }))
       out, = capture_io { SoakCommand.run(["--summary", "--place", place]) }

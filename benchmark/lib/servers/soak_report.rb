@@ -212,8 +212,9 @@ module CowBench
       return ["#{ours.name}: #{ours[:ended_early]}"] if ours[:ended_early] && !base[:ended_early]
 
       lost = ours.jobs? ? 0 : ours.lost - base.lost
-      [*("#{ours.name}: memory grows faster" if faster?(ours, base)), *("#{ours.name}: #{lost} records more" if lost.positive?),
-       *more(ours, base.unexcused)]
+      found = { "memory grows faster" => faster?(ours, base), "#{lost} records more" => lost.positive? }
+      worse = found.select { |_, here| here }.keys.map { |what| "#{ours.name}: #{what}" }
+      worse + more(ours, base.unexcused)
     end
 
     # Beyond what their errors may make of it.
