@@ -271,8 +271,8 @@ weight_of_group(u32 weight)
     return weight ? weight : 1;
 }
 
-/* Clocks of groups count in fine units: 2^18 for each ns of a thread, by its weight. They wrap soon after the
- * scheduler has begun, so that each test sees it. */
+/* Clocks of groups count in fine units: 2^18 for each ns of a thread, by its weight. They wrap some seconds
+ * after they begin, so that tests see it. */
 #define FINE_BITS 8
 #define CLOCK_0 (-(1ULL << 40))
 #define MOST_AHEAD (1LL << 52) /* five hours of CPU time at nice 0, 51 s of cpu.idle */

@@ -144,6 +144,7 @@ class TestProcessors < Minitest::Test
       assert_operator result.file("#{policy}.idle").to_i, :<=, 150, "#{policy}: hundredths of a second idle"
     end
   end
+
   # Threads that are sent from CPU to CPU while they wait, run and sleep: none is lost, and the others have
   # their shares. Those that are sent have theirs roughly, with homes the more so.
   def test_threads_that_are_sent_to_other_cpus
