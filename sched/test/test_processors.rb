@@ -58,7 +58,7 @@ class TestProcessors < Minitest::Test
   end
 
   # Processes that compute beside two whose threads hand on. By each CPU's own head as the time that is now,
-  # they would get a fifth more with homes. As it is they had 2.8 and 3.4 % less in two runs, one of them 4.4;
+  # they would get a fifth more with homes. They had 1.0 to 3.4 % less in three runs, one of them 4.4;
   # why is not known.
   def test_shares_beside_threads_that_hand_on
     result = guest(<<~SHELL, cpus: 4)
