@@ -24,6 +24,17 @@
  * seen in the queues takes it back where a thread came meanwhile (`arrivals` of a slot, `since` of a domain).
  * Virtual times do not wrap: 2^64 ns are 584 years at nice 0 and eight at nice 19.
  *
+ * Invariants of cgroups, where p is one, and g goes through those directly below it that are `in`:
+ *     in(g) == (sum(g) > 0)
+ *     sum(p) == the weights of the runnable threads directly in p + the sum of counted(g)
+ *     the sum of counted(g) * (time(g) - clock(p)) == what the threads directly in p are behind by, weighted;
+ *         0 without such threads
+ * The last one holds when a thread has run and when a group comes or goes (comes, goes), but for what is cut:
+ * roundings, a group that comes and would be owed more than the credit, leads beyond a minute. Clocks wrap:
+ * only differences are looked at, as signed numbers. While a group sleeps, the clock above it may go on by
+ * more than 2^63, which takes 417 days of CPU time where one thread of nice 0 runs, and 29 hours where one
+ * of a group with cpu.idle does. So comes takes a lead of more than MOST_AHEAD for such a sleep.
+ *
  * Domain 0 holds the slots that every CPU serves, domain 1 + c those of CPU c. With processor aggregation,
  * each slot has a home, in whose domain it is. A CPU with nothing to run, or whose own head is ahead of
  * another CPU's by more than a bonus and a slice, takes an address space from there, by changing its home;
@@ -110,7 +121,7 @@ struct thread_state {
 
 struct group_state {
     struct bpf_spin_lock lock; /* of sum, counted and in */
-    u32 in;        /* its weight is in its parent's sum:  in == (sum > 0), but for the root */
+    u32 in;        /* its weight is in its parent's sum; the root's is 1 */
     s64 sum;       /* weights of what is runnable directly below it: threads, and groups with a sum */
     u64 sample;    /* sum, when a thread below it began to run last; see sample */
     u64 time;      /* CPU time of its threads by its weight; see ahead */
@@ -260,8 +271,11 @@ weight_of_group(u32 weight)
     return weight ? weight : 1;
 }
 
-/* Clocks of groups count in fine units, and wrap: only differences of a level's are looked at. */
+/* Clocks of groups count in fine units: 2^18 for each ns of a thread, by its weight. They wrap some seconds
+ * after they begin, so that tests see it. */
 #define FINE_BITS 8
+#define CLOCK_0 (-(1ULL << 40))
+#define MOST_AHEAD (1LL << 52) /* five hours of CPU time at nice 0, 51 s of cpu.idle */
 
 /* part_of(amount, part, whole): amount * part / whole, of either sign. */
 static s64
@@ -276,14 +290,14 @@ part_of(s64 amount, u64 part, u64 whole)
 }
 
 /* comes(group, parent): the group begins to have something runnable below it. It is owed no more than the
- * credit. Clocks of a level stay the mean of its groups' times, so the parent's goes where that is now. */
+ * credit. A parent's clock stays the mean of its groups' times, so it goes where that is now. */
 static void
 comes(struct group_state *group, struct group_state *parent)
 {
     s64 ahead = (s64)(group->time - parent->clock), least = -(s64)(settings.credit << FINE_BITS);
 
-    if (ahead < least) {
-        __sync_fetch_and_add(&group->time, (u64)(least - ahead));
+    if (ahead < least || ahead > MOST_AHEAD) {
+        __sync_fetch_and_add(&group->time, (u64)least - (u64)ahead);
         ahead = least;
     }
     u64 sum = parent->sum > 0 ? parent->sum : 0;
@@ -402,42 +416,52 @@ sum_with(struct group_state *group, u64 part)
     return sum > part ? sum : part;
 }
 
+/* share_of(index, part): of a weight directly below group index, among all that is runnable; 32 bits behind
+ * the point. */
+OWN_PROGRAM u64
+share_of(s32 index, u64 part)
+{
+    u64 share = 1ULL << 32;
+
+    for (int level = 0; level < DEPTH; level++) {
+        struct group_state *group = group_at(index);
+        if (!group) break;
+        share = share * part / sum_with(group, part);
+        if (group->parent < 0) break;
+        part = group->counted;
+        index = group->parent;
+    }
+    return share;
+}
+
+/* weight_for(share, all): the same as a weight, where all together weigh `all`; 20 bits behind the point. */
+static u64
+weight_for(u64 share, u64 all)
+{
+    if (all > 1ULL << 31) all = 1ULL << 31;
+    u64 weight = all * share >> 12;
+    return weight ? weight : 1;
+}
+
 /* used_in_groups(index, own, used): the virtual time of a thread of group index for `used` ns of CPU time;
  * its groups' times go on as well. The weights of all runnable threads among all make the sum of their own,
  * so that the bonus keeps its worth, wherever the threads are. */
 OWN_PROGRAM u64
 used_in_groups(s32 index, u32 own, u64 used)
 {
-    u64 share = 1ULL << 32, part = own;
-    s32 at = index;
+    u64 all = runnable_sample > own ? runnable_sample : own, part = own;
+    u64 gained = (used * WEIGHT_0 << 20) / weight_for(share_of(index, own), all);
 
     for (int level = 0; level < DEPTH; level++) {
-        struct group_state *group = group_at(at);
-        if (!group) break;
-        share = share * part / sum_with(group, part);
-        if (group->parent < 0) break;
-        part = group->counted;
-        at = group->parent;
-    }
-    u64 all = runnable_sample;
-    if (all < own) all = own;
-    if (all > 1ULL << 31) all = 1ULL << 31;
-    u64 weight = all * share >> 12; /* 20 bits behind the point */
-    u64 gained = (used * WEIGHT_0 << 20) / (weight ? weight : 1);
-    if (gained > MOST_CHARGED) gained = MOST_CHARGED;
-
-    part = own;
-    at = index;
-    for (int level = 0; level < DEPTH; level++) {
-        struct group_state *group = group_at(at);
+        struct group_state *group = group_at(index);
         if (!group) break;
         __sync_fetch_and_add(&group->clock, (used * WEIGHT_0 << FINE_BITS) / sum_with(group, part));
         if (group->parent < 0) break;
         part = group->counted ? group->counted : 1;
         __sync_fetch_and_add(&group->time, (used * WEIGHT_0 << FINE_BITS) / part);
-        at = group->parent;
+        index = group->parent;
     }
-    return gained;
+    return gained < MOST_CHARGED ? gained : MOST_CHARGED;
 }
 
 /* charge(p, t): what p has run since it was charged last. */
@@ -491,22 +515,16 @@ keep_up(struct thread_state *t, u64 by)
 OWN_PROGRAM s64
 ahead(s32 index)
 {
-    u64 share = 1ULL << 32, all = runnable_sample;
+    struct group_state *own = group_at(index);
     s64 sum = 0;
-    s32 at = index;
 
-    for (int level = 0; level < DEPTH; level++) {
-        struct group_state *group = group_at(at), *parent = group ? group_at(group->parent) : NULL;
-        if (!group || group->parent < 0 || !parent) break;
-        share = share * group->counted / sum_with(parent, group->counted);
-        at = group->parent;
-    }
-    if (all > 1ULL << 31) all = 1ULL << 31;
+    if (!own || own->parent < 0) return 0;
+    u64 share = share_of(own->parent, own->counted);
     for (int level = 0; level < DEPTH; level++) {
         struct group_state *group = group_at(index), *parent = group ? group_at(group->parent) : NULL;
         if (!group || group->parent < 0 || !parent) break;
-        u64 weight = all * share >> 12; /* of the group among all, 20 bits behind the point */
-        u64 pace = ((u64)group->counted << 30) / (weight ? weight : 1); /* 10 bits behind the point */
+        /* 10 bits behind the point */
+        u64 pace = ((u64)group->counted << 30) / weight_for(share, runnable_sample);
         s64 difference = (s64)(group->time - parent->clock) >> FINE_BITS;
         if (pace > 1 << 20) pace = 1 << 20;
         if (difference > (s64)MOST_CHARGED) difference = MOST_CHARGED;
@@ -1444,6 +1462,17 @@ group_index(struct cgroup *cgroup)
     return index ? *index : 0;
 }
 
+/* parent_index(cgroup): where the cgroup above it is counted; the root's is 0. */
+static s32
+parent_index(struct cgroup *cgroup)
+{
+    struct cgroup *above = cgroup->level > 0 ? bpf_cgroup_ancestor(cgroup, cgroup->level - 1) : NULL;
+    if (!above) return 0;
+    s32 index = group_index(above);
+    bpf_cgroup_release(above);
+    return index;
+}
+
 /* A new thread begins where its parent is, so that nobody gains by new ones. */
 s32 OPERATION(aggregate_init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
@@ -1493,25 +1522,16 @@ is_idle(struct cgroup *cgroup)
 s32 SLEEPABLE_OPERATION(aggregate_cgroup_init, struct cgroup *cgroup, struct scx_cgroup_init_args *args)
 {
     s32 *index = bpf_cgrp_storage_get(&group_of, cgroup, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-    s32 parent = 0;
+    s32 parent = parent_index(cgroup);
+    struct group_state *above = group_at(parent);
 
     if (!index) return -12; /* ENOMEM */
-    if (cgroup->level == 0) {
-        *index = 0;
-        return 0;
-    }
-    struct cgroup *above = bpf_cgroup_ancestor(cgroup, cgroup->level - 1);
-    if (above) {
-        parent = group_index(above);
-        bpf_cgroup_release(above);
-    }
     *index = parent; /* unless a place is free */
-    if (cgroup->level >= DEPTH) return 0;
+    if (cgroup->level == 0 || cgroup->level >= DEPTH || !above) return 0;
     for (s32 candidate = 1; candidate < GROUPS; candidate++) {
         may_leave(end);
         struct group_state *group = group_at(candidate);
         if (!group || __sync_val_compare_and_swap(&group->used, 0, 1) != 0) continue;
-        struct group_state *above_state = group_at(parent);
         group->life++;
         group->parent = parent;
         group->given = weight_of_group(args->weight);
@@ -1519,8 +1539,8 @@ s32 SLEEPABLE_OPERATION(aggregate_cgroup_init, struct cgroup *cgroup, struct scx
         group->weight = group->counted = group->idle ? WEIGHT_IDLE : group->given;
         group->sum = group->sample = 0;
         group->in = 0;
-        group->clock = 0;
-        group->time = above_state ? above_state->clock : 0;
+        group->clock = CLOCK_0;
+        group->time = above->clock;
         __sync_fetch_and_add(&group_count, 1);
         *index = candidate;
         break;
@@ -1534,14 +1554,7 @@ static struct group_state *
 own_group(struct cgroup *cgroup)
 {
     s32 index = group_index(cgroup);
-    struct cgroup *above = cgroup->level > 0 ? bpf_cgroup_ancestor(cgroup, cgroup->level - 1) : NULL;
-    bool own = index > 0;
-
-    if (above) {
-        if (group_index(above) == index) own = false;
-        bpf_cgroup_release(above);
-    }
-    return own ? group_at(index) : NULL;
+    return index > 0 && index != parent_index(cgroup) ? group_at(index) : NULL;
 }
 
 void OPERATION(aggregate_cgroup_exit, struct cgroup *cgroup)
@@ -1584,6 +1597,7 @@ s32 SLEEPABLE_OPERATION(aggregate_init)
     if (root) {
         root->parent = -1;
         root->weight = WEIGHT_0;
+        root->clock = CLOCK_0;
         root->used = 1;
     }
     /* The maps may have served before. */

@@ -57,7 +57,7 @@ class Guest
   # depend on this machine's load; with several CPUs, one of them may then stand still for seconds in rare
   # cases. files: path in the guest => path here. disk: an ext4 image, mounted at /mnt. seconds: the guest is
   # killed after them.
-  def initialize(cpus: 1, icount: true, memory: 1024, files: {}, disk: nil, seconds: 500)
+  def initialize(cpus: 1, icount: true, memory: 1024, files: {}, disk: nil, seconds: 1_500)
     @cpus = cpus
     @icount = icount
     @memory = memory
