@@ -742,8 +742,8 @@ class TestYJITFork < Minitest::Test
     preloading(REFUSING) do |env|
       run_assuming(SANE + <<~'RUBY', "--yjit-call-threshold=2", env: env)
         10.times { check(0, "in the parent") }
-        # A child inherits no region while free blocks are more than half of the others (cow_vm_words_inherit):
-        # with 800 methods they are a third, with 1,000 just half.
+        # A child inherits no region while free blocks are more than half of those in use
+        # (cow_vm_words_inherit): with 800 methods they are a third, with 1,000 a bit more than half.
         compile("m", 800)
         ENV["COW_REFUSE"] = "1"
         before = regions
