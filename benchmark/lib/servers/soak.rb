@@ -234,10 +234,11 @@ module CowBench
 
     # The old master starts a new one, and leaves when that has its workers.
     def upgrade(signal)
-      old = @server.workers
       signal(signal, @server.pid)
-      wait { (@server.workers - old).size == @server.number_of_workers } or lost("workers of the new master")
-      @server.handed_over(@server.origin((@server.workers - old).first))
+      # The old master may be replacing workers at the moment.
+      masters = -> { @server.workers.filter_map { |worker| @server.origin(worker) } - [@server.pid] }
+      wait { masters.call.size == @server.number_of_workers } or lost("workers of the new master")
+      @server.handed_over(masters.call.first)
     end
 
     # What the server takes is all that it may take, for some seconds.
