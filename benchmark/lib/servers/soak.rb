@@ -235,10 +235,13 @@ module CowBench
     # The old master starts a new one, and leaves when that has its workers.
     def upgrade(signal)
       signal(signal, @server.pid)
-      # The old master may be replacing workers at the moment.
-      masters = -> { @server.workers.filter_map { |worker| @server.origin(worker) } - [@server.pid] }
-      wait { masters.call.size == @server.number_of_workers } or lost("workers of the new master")
-      @server.handed_over(masters.call.first)
+      masters = []
+      wait do
+        # The old master may be replacing workers at the moment.
+        masters = @server.workers.filter_map { |worker| @server.origin(worker) } - [@server.pid]
+        masters.size == @server.number_of_workers
+      end or lost("workers of the new master")
+      @server.handed_over(masters.first)
     end
 
     # What the server takes is all that it may take, for some seconds.
