@@ -6,5 +6,5 @@
  * (upstream.pin). `ruby -v`, RbConfig::CONFIG["COWRUBY_REVISION"], configure
  * and the name of the distribution all read it here.
  */
-#define COWRUBY_REVISION "0.1"
+#define COWRUBY_REVISION "0.2"
 #endif
