@@ -71,6 +71,12 @@ class TestReport < Minitest::Test
     Example.stub(:metrics, metrics) do
       assert_equal ["geometric mean", "", "", "2.000"], report.tables.first.rows.last
     end
+    rounds = [[1, 5.0, 8.0], [2, 10.0, 1.0]].flat_map do |round, x, y|
+      [sample("stock", round, { memory: values[0] }), sample("cow", round, { memory: { "x" => x, "y" => y } })]
+    end
+    Example.stub(:metrics, metrics) do
+      assert_equal ["geometric mean", "", "", "1.837", "1.000 to 2.000"], report(rounds).tables.first.rows.last
+    end
   end
 
   def test_cases_that_are_worse_in_each_run_have_a_table_of_their_own

@@ -163,7 +163,19 @@ module CowBench
     end
 
     def mean_row(rows, base, others, spread)
-      ["geometric mean", "", *others.flat_map { |name| ["", mean_ratio(rows, base, name), *("" if spread)] }]
+      ["geometric mean", "", *others.flat_map { |name| ["", mean_ratio(rows, base, name), *(mean_spread(rows, base, name) if spread)] }]
+    end
+
+    # The least and the greatest of the rounds in which each row has a pair.
+    def mean_spread(rows, base, name)
+      pairs = rows.values.map { |row| [row[base] || {}, row[name] || {}] }
+      pairs.select! { |runs| Statistics.ratio(*runs) }
+      rounds = pairs.map { |one, other| one.keys & other.keys }.reduce(:&) || []
+      means = rounds.filter_map do |round|
+        ratios = pairs.filter_map { |pair| Statistics.ratio(*pair.map { |runs| runs.slice(round) })&.median }
+        Statistics.geometric_mean(ratios)
+      end
+      means.size > 1 ? format("%.3f to %.3f", *means.minmax) : ""
     end
 
     def measured_builds(rows)

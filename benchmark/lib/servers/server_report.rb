@@ -36,6 +36,8 @@ module CowBench
       metric :share, "the same, in parts of what the master had in memory before the first request", "",
              :less, 3
       metric :cpu_so_far, "the server's CPU time for a request so far", "ms", :less, 2
+      metric :cpu_beside, "the server's CPU time for a request from the first to the last, the rubies side by side",
+             "ms", :less, 2, geometric: true
       metric :cpu_between, "the server's CPU time for a request between two stops, the rubies side by side",
              "ms", :less, 2, geometric: true
       metric :rate_between, "throughput between two stops, the rubies side by side", "requests/s", :more, 0,
@@ -109,7 +111,7 @@ module CowBench
 
     # So far as well, for a reader who asks what a worker's whole life costs.
     def self.speed_values(setting, loads)
-      { cpu_so_far: cpu_so_far(setting, loads),
+      { cpu_so_far: cpu_so_far(setting, loads), cpu_beside: cpu_of(loads),
         cpu_between: between(setting, loads) { |load| cpu_of([load]) },
         rate_between: between(setting, loads) { |load| load["rate"] } }
     end
