@@ -238,7 +238,7 @@ class TestServerReport < Minitest::Test
     assert_match(/^unicorn, warmup, glibc, 100 to 300 +100 +100 +1\.00$/, text)
     assert_match(/^unicorn, warmup, glibc, after 100 +140\.0 +130\.0 +0\.93$/, text)
     assert_match(/^unicorn, warmup, glibc, after 300 +2\.67 +2\.00 +0\.75$/, text)
-    assert_match(/from the first to the last.*\n\n.*\n-.*\nunicorn, warmup, glibc +2\.67 +2\.00 +0\.75$/, text)
+    assert_match(/^rails: .*, all requests.*\n\n.*\n-.*\nunicorn, warmup, glibc +2\.67 +2\.00 +0\.75$/, text)
   end
 
   def test_a_turn_ends_at_each_stop

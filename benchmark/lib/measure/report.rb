@@ -163,7 +163,10 @@ module CowBench
     end
 
     def mean_row(rows, base, others, spread)
-      ["geometric mean", "", *others.flat_map { |name| ["", mean_ratio(rows, base, name), *(mean_spread(rows, base, name) if spread)] }]
+      means = others.flat_map do |name|
+        ["", mean_ratio(rows, base, name), *(mean_spread(rows, base, name) if spread)]
+      end
+      ["geometric mean", "", *means]
     end
 
     # The least and the greatest of the rounds in which each row has a pair.

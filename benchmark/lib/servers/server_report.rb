@@ -36,7 +36,7 @@ module CowBench
       metric :share, "the same, in parts of what the master had in memory before the first request", "",
              :less, 3
       metric :cpu_so_far, "the server's CPU time for a request so far", "ms", :less, 2
-      metric :cpu_beside, "the server's CPU time for a request from the first to the last, the rubies side by side",
+      metric :cpu_beside, "the server's CPU time for a request, all requests, the rubies side by side",
              "ms", :less, 2, geometric: true
       metric :cpu_between, "the server's CPU time for a request between two stops, the rubies side by side",
              "ms", :less, 2, geometric: true
