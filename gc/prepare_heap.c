@@ -60,8 +60,8 @@ cow_seal_prepare(rb_objspace_t *objspace)
         cow_seal_pages(objspace);
         cow_heap_allowance_reset(objspace);
     }
-    rb_gc_vm_unlock(level);
     cow_allocator_trim();
+    rb_gc_vm_unlock(level);
 }
 
 /* Opens all sealed pages, because Process.warmup compacts the whole heap, and makes all objects candidates to
@@ -141,7 +141,10 @@ cow_prepare_heap(rb_objspace_t *objspace, void (*finalize)(void *))
     } while (!cow_prepare_heap_round(objspace, seal, --rounds == 0));
     (*finalize)(objspace);
 
+    /* Another Ractor that forks has the allocator's state to itself by the same lock. */
+    unsigned int level = rb_gc_vm_lock();
     cow_allocator_warmup();
+    rb_gc_vm_unlock(level);
 }
 
 /* Process.warmup. */

@@ -48,7 +48,7 @@ module CowRuby
     LINE = 16 * 1024
     # Failures that are told in words.
     TOLD = 5
-    # Seconds that a thread has to end in when it was killed.
+    # Seconds that a request has to end in when the time is over, and its thread when it was killed.
     GRACE = 1
 
     # What is wrong with the arguments.
@@ -332,6 +332,7 @@ module CowRuby
     # In a thread of its own, so that what requests leave in a thread's variables ends.
     # A request that ends its thread is one that failed; the next thread goes on.
     def rehearse
+      interrupted = true
       @process = Process.pid
       started = @told = now
       @deadline = started + @seconds
@@ -340,9 +341,10 @@ module CowRuby
         thread.report_on_exception = false
         thread.join([@deadline - now, 0].max) or break
       end
+      interrupted = false
     ensure
       begin
-        stop(thread) if thread&.alive?
+        stop(thread, interrupted) if thread&.alive?
       ensure
         @report.seconds = now - started
         [method(:close_active_record), *@after].each { |step| guarded("at the end: ") { step.call } }
@@ -353,10 +355,13 @@ module CowRuby
       @requests.empty? || @report.sent >= @count || now >= @deadline
     end
 
-    # A request may refuse to end. Then its thread stays behind in the master; workers
-    # do not have it.
-    def stop(thread)
+    # The request that runs may end by itself: one that is killed leaves half of what it was making, as a
+    # file that it was requiring, to all workers. It may also refuse to end. Then its thread stays behind in
+    # the master; workers do not have it.
+    def stop(thread, interrupted)
       @deadline = 0
+      return if !interrupted && thread.join(GRACE)
+
       thread.kill
       return if thread.join(GRACE)
 

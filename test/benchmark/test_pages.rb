@@ -118,6 +118,30 @@ class TestPages < Minitest::Test
     end
   end
 
+  # A process can write what it likes where an arena would begin.
+  def test_words_that_only_look_like_those_of_an_arena
+    sound = [131_072, 4_096, 8_192, 16_384, 64, 64, 16_384, 8_192, 8_192]
+    odd = [[8, 1 << 33], [8, 1 << 62], [7, 1 << 40], [6, 1 << 20], [2, 1 << 62], [5, 1 << 62], [0, 1 << 62]]
+    mapping = AddressSpace::Mapping.new(PageKinds::ARENA, PageKinds::ARENA + 65_536, "rw-p", "", false)
+    numbers = [sound, *odd.map { |index, value| sound.dup.tap { |words| words[index] = value } }].map do |words|
+      space = Space.new([mapping])
+      space.define_singleton_method(:mapping_of) { |_| mapping }
+      space.define_singleton_method(:each_page) { |_, &block| block.call(mapping.first, 0) }
+      space.define_singleton_method(:words) do |_, count|
+        count == PageKinds::ARENA_WORDS ? [PageKinds::ARENA_SIGN, *words] : [0] * count
+      end
+      PageKinds.new(space).arenas.size
+    end
+    assert_equal [1, *[0] * odd.size], numbers
+  end
+
+  def test_a_size_that_no_structure_has
+    space = space_of(Process.pid)
+    assert_nil space.read(space.mappings.first.first, 1 << 62)
+  ensure
+    space&.close
+  end
+
   ALLOCATING = <<~'RUBY'
     require "objspace"
     kept = Array.new(50_000) { |i| ["s#{i}", i % 3 == 0 ? "x" * 300 : [i]] }

@@ -488,6 +488,31 @@ class TestRehearsal < Minitest::Test
     assert_equal [[1, "no answer within the time that was left"]], [[report.sent, report.failures[0][1]]]
   end
 
+  # One that is killed in the middle leaves half of what it was making to all workers.
+  def test_a_request_that_is_late_may_end
+    ended = 0
+    app = App.new { sleep 0.3; ended += 1; [200, {}, []] }
+    _, report, = rehearse(["/"], app: app, seconds: 0.1)
+    assert_equal [1, 1, [], { 200 => 1 }], [ended, report.sent, report.failures, report.statuses]
+  end
+
+  # An operator stops the server: the request gets no time.
+  def test_a_request_of_an_interrupted_rehearsal_is_killed
+    running = Queue.new
+    ended = nil
+    app = App.new do
+      running << true
+      sleep 0.5
+      ended = :by_itself
+    ensure
+      ended ||= :killed
+    end
+    main = Thread.current
+    Thread.new { running.pop; main.raise(Interrupt) }
+    assert_raises(Interrupt) { rehearse(["/"], app: app) }
+    assert_equal :killed, ended
+  end
+
   def test_time_is_bounded
     app = App.new { |env| sleep if env["PATH_INFO"] == "/hangs" }
     started = Process.clock_gettime(Process::CLOCK_MONOTONIC)

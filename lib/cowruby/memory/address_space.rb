@@ -33,6 +33,8 @@ module CowRuby
       MAPPING = /^(?<first>\h+)-(?<last>\h+) (?<rights>\S{4}) (?<offset>\h+) \S+ (?<inode>\d+) *(?<name>.*)$/
       # Entries of pagemap that are read at a time: 1 MB.
       AT_A_TIME = 128 * 1024
+      # Bytes that are read of a process at a time, at most.
+      MOST = 1024 * 1024
 
       attr_reader :pid, :mappings
 
@@ -74,9 +76,9 @@ module CowRuby
         !@memory.nil?
       end
 
-      # nil where nothing can be read.
+      # nil where nothing can be read, and where it would be more than MOST: sizes come from the process.
       def read(address, size)
-        bytes = @memory&.pread(size, address)
+        bytes = @memory&.pread(size, address) if size <= MOST
         bytes if bytes&.bytesize == size
       rescue SystemCallError, EOFError, RangeError
         nil

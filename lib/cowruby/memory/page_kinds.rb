@@ -38,9 +38,10 @@ module CowRuby
                          :page_size, :pages, :committed) do
         attr_accessor :used
 
-        # Not in the arenas of version 0.1.
+        # Not in the arenas of version 0.1. What is no arena may say anything.
         def described?
-          [16, 32, 64].include?(page_size.fdiv(1024))
+          [16, 32, 64].include?(page_size.fdiv(1024)) && committed <= pages && pages * page_size <= ARENA &&
+            [head, descriptors, free, allocated].max < ARENA && [descriptor_size, bitmap_size].max <= page_size
         end
 
         def page(number)
