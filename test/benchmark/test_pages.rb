@@ -122,8 +122,10 @@ class TestPages < Minitest::Test
   def test_words_that_only_look_like_those_of_an_arena
     sound = [131_072, 4_096, 8_192, 16_384, 64, 64, 16_384, 8_192, 8_192]
     odd = [[8, 1 << 33], [8, 1 << 62], [7, 1 << 40], [6, 1 << 20], [2, 1 << 62], [5, 1 << 62], [0, 1 << 62]]
-    mapping = AddressSpace::Mapping.new(PageKinds::ARENA, PageKinds::ARENA + 65_536, "rw-p", "", false)
-    numbers = [sound, *odd.map { |index, value| sound.dup.tap { |words| words[index] = value } }].map do |words|
+    start = PageKinds::ARENA
+    mapping = AddressSpace::Mapping.new(start, start + 65_536, "rw-p", "", false)
+    odd = odd.map { |index, value| sound.dup.tap { |words| words[index] = value } }
+    numbers = [sound, *odd].map do |words|
       space = Space.new([mapping])
       space.define_singleton_method(:mapping_of) { |_| mapping }
       space.define_singleton_method(:each_page) { |_, &block| block.call(mapping.first, 0) }
