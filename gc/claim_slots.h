@@ -14,6 +14,18 @@
  * Who writes this memory after a fork: a process that allocates writes open pages and their bitmaps.
  */
 
+NORETURN(static void cow_report_marked(const struct heap_page *page, uintptr_t p));
+
+/* Ends the process: a slot whose object was freed is marked, so something refers to that object still, as a
+ * C extension that does not mark what it keeps. The next object here would be taken for marked, and later
+ * for old. (CRuby ends in gc_mark, which here reads no object.) */
+static void
+cow_report_marked(const struct heap_page *page, uintptr_t p)
+{
+    rb_bug("heap page %p: the slot at %p was freed, but its bit in .mark_bits is set: something refers to the "
+           "object that was there", (void *)page->start, (void *)p);
+}
+
 /* Claims the next free slots of the page that the cache uses. Gives false if there is no page, or no free
  * slot in it. */
 static bool
@@ -27,6 +39,9 @@ cow_cache_claim_slots(rb_ractor_newobj_heap_cache_t *heap_cache)
     if (!free) return false;
 
     heap_cache->base = page->start + heap_cache->word * BITS_BITLENGTH * BASE_SLOT_SIZE;
+    const bits_t marked = COW_LOCATE_MARKS_OBJECTS ? 0 : page->mark_bits[heap_cache->word] & free;
+    if (RB_UNLIKELY(marked)) cow_report_marked(page, heap_cache->base + ntz_intptr(marked) * BASE_SLOT_SIZE);
+
     size_t count = 0;
     for (bits_t rest = free; rest; rest &= rest - 1, count++)
         cow_page_clear_header(page, heap_cache->base + ntz_intptr(rest) * BASE_SLOT_SIZE);

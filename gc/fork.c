@@ -65,8 +65,8 @@ cow_seal_before_fork(rb_objspace_t *objspace)
     if (gc_params.cow.seal_compact && objspace->walks == NULL) {
         cow_prepare_heap(objspace, cow_finalize_as_job);
     }
-    else {
-        cow_seal_prepare(objspace);
+    else if (!cow_seal_prepare(objspace)) {
+        return;
     }
     collections = objspace->profile.major_gc_count - collections;
     *budget = before;

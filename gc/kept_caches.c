@@ -46,7 +46,7 @@ rb_site_keeps_cache(const void *site)
     };
     static uint64_t misses[(1 << COUNTERS_LOG2) / COUNTERS_PER_WORD];
 
-    if (rb_gc_fork_depth == 0 || !rb_gc_vm_words_inherited_p(site)) return false;
+    if (rb_gc_fork_depth == 0) return false;
     /* Multiplicative hashing by the golden ratio (Knuth, The Art of Computer Programming, 6.4). */
     const uint64_t hash = (uintptr_t)site / sizeof(struct rb_call_data) * UINT64_C(0x9e3779b97f4a7c15);
     const size_t counter = hash >> (64 - COUNTERS_LOG2);
@@ -54,6 +54,7 @@ rb_site_keeps_cache(const void *site)
     uint64_t *word = &misses[counter / COUNTERS_PER_WORD];
 
     if ((*word >> shift & MOST_MISSES) == MOST_MISSES) return false;
+    if (!rb_gc_vm_words_inherited_p(site)) return false;
     *word += UINT64_C(1) << shift;
     return true;
 }

@@ -65,14 +65,16 @@ RVALUE_AGE_INC(rb_objspace_t *objspace, VALUE obj, const struct cow_object_bits 
     check_rvalue_consistency(objspace, obj);
 }
 
-/* Remembers the old object that is being marked if it refers to a young one; upstream's name. */
+/* Remembers the old object that is being marked if it refers to a young one; upstream's name. In a
+ * preparation for a fork there will be no young one: the object becomes old, too, or uncollectible
+ * (cow_seal_marks_finish). The first collection of each child would else visit most objects. */
 static void
 rgengc_check_relation(rb_objspace_t *objspace, VALUE obj, const struct cow_object_bits *bits)
 {
     const VALUE old_parent = objspace->rgengc.parent_object;
 
     if (old_parent) {
-        if (!cow_bits_are_old(bits)) {
+        if (!cow_bits_are_old(bits) && !objspace->flags.promote_all) {
             rgengc_remember(objspace, old_parent);
         }
     }
@@ -94,6 +96,7 @@ static inline bool
 gc_aging(rb_objspace_t *objspace, VALUE obj, const struct cow_object_bits *bits)
 {
     /* Without full collections (GC.config, rgengc_allow_full_mark) nothing would free an old object. */
+    GC_ASSERT(gc_config_full_mark_val || !objspace->flags.promote_all);
     if (!gc_config_full_mark_val) return false;
 
     GC_ASSERT(RVALUE_MARKING(objspace, obj) == FALSE);

@@ -17,11 +17,12 @@
 /* Pages of one step: 4 of 16 KB. */
 enum { COW_HEAP_GRANT_PAGES = 64 * 1024 / HEAP_PAGE_SIZE };
 
-/* May the heap add a page without asking whether it may grow? */
+/* May the heap add a page without asking whether it may grow? One without any always may: a collection that
+ * has taken its last page allows it none (gc_sweep_finish_heap). */
 static bool
 cow_heap_page_granted(const rb_heap_t *heap)
 {
-    return heap->granted_pages > 0 && heap->inherited.slots == 0;
+    return heap->total_slots == 0 || (heap->granted_pages > 0 && heap->inherited.slots == 0);
 }
 
 /* Gives the number of slots in pages that the heap may add so. They count as free where the collector asks

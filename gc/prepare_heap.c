@@ -25,6 +25,7 @@
 #include "allocator_stat.c"
 
 void rb_gc_before_seal(void); /* vm_hooks.c */
+bool rb_gc_try_before_seal(void);
 
 /* May the heap be sealed if the setting is at least +mode+, and is it big enough? */
 static bool
@@ -47,14 +48,17 @@ cow_seal_lock(void)
 }
 
 /* Makes one full collection after which all survivors are old, then seals the heap. Runs no finalizers: the
- * caller does so, without the lock. */
-static void
+ * caller does so, without the lock. Gives false, and seals nothing, if there is no memory for it. */
+static bool
 cow_seal_prepare(rb_objspace_t *objspace)
 {
     unsigned int level = cow_seal_lock();
 
     gc_rest(objspace);
-    rb_gc_before_seal();
+    if (!rb_gc_try_before_seal()) {
+        rb_gc_vm_unlock(level);
+        return false;
+    }
     garbage_collect(objspace, GPR_FLAG_AT_ONCE | GPR_FLAG_PROMOTE);
     if (!is_lazy_sweeping(objspace) && !is_incremental_marking(objspace)) {
         cow_seal_pages(objspace);
@@ -62,6 +66,7 @@ cow_seal_prepare(rb_objspace_t *objspace)
     }
     cow_allocator_trim();
     rb_gc_vm_unlock(level);
+    return true;
 }
 
 /* Opens all sealed pages, because Process.warmup compacts the whole heap, and makes all objects candidates to

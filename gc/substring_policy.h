@@ -12,7 +12,7 @@
  * Rule, all lengths in bytes:
  *
  *     shared = length >= least
- *              and (16 * length >= root, or this process has inherited the root: that costs it nothing)
+ *              and (16 * length >= root, or this process has inherited the bytes: that costs it nothing)
  *              and the parent is not changed
  *              and (it is frozen, or shares its bytes already, or is not growing)
  *     growing = it has room for an eighth of its length: somebody appends to it

@@ -11,7 +11,8 @@
  * shared its bytes, or whose bytes were exposed: given to C code outside of the interpreter, which may keep
  * the address and write there without rb_str_modify() (Fiddle, ffi), or read by a system call (a locked
  * string). A root takes it from the string that it is made of; String#freeze ends it. What has it is not
- * sliced. Of a root without a class the same bit is upstream's STR_BORROWED.
+ * sliced. Of an inherited string it also says that its bytes were replaced, with STR_SHARED as well: they are
+ * not inherited then. Of a root without a class the same bit is upstream's STR_BORROWED.
  *
  * Invariants: a string is unterminated from when it is made, or never: so whoever keeps one may rely on
  * what was seen of it. Only functions that give it to Ruby at once make them (rb_str_slice); C code outside
@@ -180,6 +181,13 @@ cow_str_kept(VALUE str)
     if (!FL_TEST_RAW(owner, STR_CHANGED)) FL_SET_RAW(owner, STR_CHANGED);
 }
 
+/* The string has got other bytes than it had. Those of an inherited one are not inherited then. */
+static void
+cow_str_replaced(VALUE str)
+{
+    if (!STR_EMBED_P(str) && rb_gc_obj_inherited_p(str)) FL_SET_RAW(str, STR_CHANGED);
+}
+
 /* A new root takes the bytes of a string with these flags. */
 static void
 cow_substring_root(VALUE root, VALUE flags)
@@ -302,6 +310,9 @@ cow_substring_new(VALUE str, long beg, long len)
 
     VALUE root = flags & STR_SHARED ? RSTRING(str)->as.heap.aux.shared : str;
     if (STR_EMBED_P(root) || RBASIC_CLASS(root) == 0) return 0;
+    /* The bytes of an inherited string are inherited, too, if it has not got others since. */
+    const bool inherited =
+        rb_gc_obj_inherited_p(root) || (!FL_TEST_RAW(str, STR_CHANGED) && rb_gc_obj_inherited_p(str));
     const struct cow_substring_parent parent = {
         .length = RSTRING_LEN(str),
         .room = flags & (STR_SHARED | STR_NOFREE) ? 0 : RSTRING(str)->as.heap.aux.capa - RSTRING_LEN(str),
@@ -309,7 +320,7 @@ cow_substring_new(VALUE str, long beg, long len)
         .frozen = flags & FL_FREEZE,
         .shared = flags & STR_SHARED,
         .changed = FL_TEST_RAW(root, STR_CHANGED),
-        .inherited = rb_gc_obj_inherited_p(root) || rb_gc_obj_inherited_p(str),
+        .inherited = inherited,
     };
     if (!cow_substring_shares(&parent, len)) return 0;
     /* A hook for new objects may have the string terminated; the root keeps its bytes. */

@@ -138,3 +138,25 @@ rb_gc_before_seal(void)
     if (rb_yjit_enabled_p) rb_yjit_before_seal();
 #endif
 }
+
+static VALUE
+cow_before_seal(VALUE unused)
+{
+    rb_gc_before_seal();
+    return Qnil;
+}
+
+/* The same where no exception may leave it. Gives false if there is no memory: what has two parts keeps them. */
+bool
+rb_gc_try_before_seal(void)
+{
+    rb_execution_context_t *const ec = GET_EC();
+    const VALUE error = ec->errinfo;
+    int state;
+
+    rb_protect(cow_before_seal, Qnil, &state);
+    if (state == 0) return true;
+    rb_ec_raised_reset(ec, RAISED_NOMEMORY);
+    ec->errinfo = error;
+    return false;
+}

@@ -70,6 +70,20 @@ class TestSeal < Minitest::Test
     assert_operator numbers(out).first, :<=, NOTES, "KB that 5 collections of the parent wrote"
   end
 
+  # The preparation remembers no object for what it refers to, because that is old as well. So the first minor
+  # collection of a child visits none of them, and clears no bit that says so.
+  def test_the_first_minor_collection_of_a_child
+    out = run_ruby(PARENT + <<~'RUBY')
+      kept = Array.new(SOME) { |i| ["string #{i}", [i]] }
+      in_child do
+        puts grown { GC.start(full_mark: false) }
+        verify
+      end
+      kept.size
+    RUBY
+    assert_operator numbers(out).first, :<=, NOTES / 2, "KB that a minor collection wrote, of some 50 MB"
+  end
+
   # A full marking of a child that has just been forked writes mark bits: 4 bytes for 1 KB of objects.
   def test_a_full_marking_writes_its_bits_alone
     sealed, open = on_and_off(<<~'RUBY')

@@ -428,6 +428,46 @@ class TestSubstrings < Minitest::Test
     end
   end
 
+  # The bytes are the child's own, although the master made the object: a small part does not keep them all.
+  def test_new_bytes_of_an_inherited_string
+    needs_sharing
+    out = run_shared(<<~'RUBY')
+      require "objspace"
+      buffer = +"".b
+      objects = Array.new(80_000) { Object.new }
+      in_child do
+        kept = Array.new(6) do |i|
+          i.even? ? buffer.replace(i.to_s * 1_000_000) : buffer.gsub!(/./) { i.to_s }
+          buffer[4_096, 2_000]
+        end
+        puts kept.sum { |part| ObjectSpace.reachable_objects_from(part).grep(String).sum(&:size) }
+      end
+      objects.size
+    RUBY
+    assert_equal 0, numbers(out).first, "bytes of other strings that the parts keep"
+  end
+
+  # The copy of a string's bytes may fail: the string that is replaced keeps its own.
+  def test_replace_without_memory
+    needs_sharing
+    out = run_shared(<<~'RUBY')
+      big = ("x" * 300_000_000).freeze
+      part = big[10, 250_000_000]
+      string = "y" * 2_000
+      size = File.read("/proc/self/status")[/VmSize:\s+(\d+)/, 1].to_i * 1024
+      Process.setrlimit(:AS, size + 100_000_000)
+      begin
+        string.replace(part)
+        puts "replaced"
+      rescue NoMemoryError
+        puts string.size
+      end
+      string << "z"
+      puts string.size
+    RUBY
+    assert_equal %w[2000 2001], out.split
+  end
+
   # Code that was compiled without our headers: it sees the bytes as they are. check notes whether a NUL
   # follows those of $slice.
   FOREIGN = <<~'C'
