@@ -16,14 +16,14 @@
 
 NORETURN(static void cow_report_marked(const struct heap_page *page, uintptr_t p));
 
-/* Ends the process: a slot whose object was freed is marked, so something refers to that object still, as a
- * C extension that does not mark what it keeps. The next object here would be taken for marked, and later
- * for old. (CRuby ends in gc_mark, which here reads no object.) */
+/* Ends the process: a free slot is marked, so the object that was freed there has become old since. Something
+ * refers to it, as a C extension that does not mark what it keeps. The next object here would be taken for
+ * old. (CRuby ends in gc_mark, which here reads no object.) */
 static void
 cow_report_marked(const struct heap_page *page, uintptr_t p)
 {
-    rb_bug("heap page %p: the slot at %p was freed, but its bit in .mark_bits is set: something refers to the "
-           "object that was there", (void *)page->start, (void *)p);
+    rb_bug("heap page %p, .mark_bits of the free slot %p: expected 0, found 1: something refers to the object "
+           "that was freed there", (void *)page->start, (void *)p);
 }
 
 /* Claims the next free slots of the page that the cache uses. Gives false if there is no page, or no free

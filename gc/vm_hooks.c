@@ -146,7 +146,8 @@ cow_before_seal(VALUE unused)
     return Qnil;
 }
 
-/* The same where no exception may leave it. Gives false if there is no memory: what has two parts keeps them. */
+/* The same where no exception may leave it. Gives false if there is no memory: what has two parts keeps
+ * them. */
 bool
 rb_gc_try_before_seal(void)
 {

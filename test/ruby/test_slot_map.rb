@@ -305,6 +305,26 @@ class TestSlotMap < Minitest::Test
   end
 
   # Every slot is counted once.
+  # As an extension does that does not mark what it keeps: the object dies, and is put into an array then. When
+  # that has become old, the process ends before another object is made in the slot, which would be taken for
+  # an old one.
+  def test_an_object_that_comes_back_after_its_death
+    skip "ends earlier, with another message" if ASSERTIONS || ASAN || LOCATOR == "header"
+    out, status = run_ruby_status(<<~'RUBY')
+      require "fiddle"
+      Process.setrlimit(:CORE, 0)
+      live = []
+      addresses = Array.new(20_000) { live << Object.new; Fiddle.dlwrap(Object.new) }
+      GC.start
+      kept = addresses[10_000, 50].map { |address| Fiddle.dlunwrap(address) }
+      5.times { GC.start }
+      made = Array.new(100_000) { Object.new }
+      puts kept.size, made.size
+    RUBY
+    refute_predicate status, :success?, out
+    assert_match(/\[BUG\] heap page \S+, \.mark_bits of the free slot \S+: expected 0, found 1/, out)
+  end
+
   def test_counts
     run_map(<<~'RUBY')
       kept = leave
