@@ -22,8 +22,8 @@ NORETURN(static void cow_report_marked(const struct heap_page *page, uintptr_t p
 static void
 cow_report_marked(const struct heap_page *page, uintptr_t p)
 {
-    rb_bug("heap page %p, .mark_bits of the free slot %p: expected 0, found 1: something refers to the object "
-           "that was freed there", (void *)page->start, (void *)p);
+    rb_bug("heap page %p, .mark_bits of the free slot %p: expected 0, found 1: something refers to the "
+           "object that was freed there", (void *)page->start, (void *)p);
 }
 
 /* Claims the next free slots of the page that the cache uses. Gives false if there is no page, or no free

@@ -305,9 +305,9 @@ class TestSlotMap < Minitest::Test
   end
 
   # Every slot is counted once.
-  # As an extension does that does not mark what it keeps: the object dies, and is put into an array then. When
-  # that has become old, the process ends before another object is made in the slot, which would be taken for
-  # an old one.
+  # As an extension does that does not mark what it keeps: the object dies, and is put into an array then.
+  # When that has become old, the process ends before another object is made in the slot, which would be taken
+  # for an old one.
   def test_an_object_that_comes_back_after_its_death
     skip "ends earlier, with another message" if ASSERTIONS || ASAN || LOCATOR == "header"
     out, status = run_ruby_status(<<~'RUBY')
