@@ -133,7 +133,8 @@ class Comparison
     @stock = stock
     @cow = cow
     @output = output
-    @command = command
+    # What is tried is what stands here now, and not when it ends.
+    @machine = CowBench::Machine.facts(TOP).merge(name: name, commands: [command])
     @rows = []
   end
 
@@ -157,12 +158,11 @@ class Comparison
 
   def write
     FileUtils.mkdir_p(@output)
-    machine = CowBench::Machine.facts(TOP).merge(name: @name, commands: [@command])
     rows = @rows.to_h { |row| [row.title, { outcomes: row.outcomes, tests: row.details }] }
-    results = { machine: machine, builds: [@stock, @cow].map { |ruby| { name: ruby.kind, path: ruby.path } },
+    results = { machine: @machine, builds: [@stock, @cow].map { |ruby| { name: ruby.kind, path: ruby.path } },
                 @name => rows }
     keep("results.json", JSON.pretty_generate(results) << "\n")
-    keep("tables.md", "# #{@name}\n\n#{head(machine)}\n#{table}")
+    keep("tables.md", "# #{@name}\n\n#{head}\n#{table}")
   end
 
   # No path of this checkout is kept.
@@ -170,9 +170,9 @@ class Comparison
     File.write(File.join(@output, name), text.gsub("#{TOP}/", ""))
   end
 
-  def head(machine)
+  def head
     rubies = [@stock, @cow].map { |ruby| "#{ruby.kind}: #{ruby.described}" }
-    [*CowBench::Machine.head(machine), *rubies].map { |line| "- #{line}\n" }.join
+    [*CowBench::Machine.head(@machine), *rubies].map { |line| "- #{line}\n" }.join
   end
 
   def table
