@@ -63,6 +63,7 @@ cow_seal_before_fork(rb_objspace_t *objspace)
 
     /* Compaction moves objects; a walk that is not finished would miss them. */
     if (gc_params.cow.seal_compact && objspace->walks == NULL) {
+        if (!cow_prepare_heap_for_fork(objspace)) return;
         cow_prepare_heap(objspace, cow_finalize_as_job);
     }
     else if (!cow_seal_prepare(objspace)) {

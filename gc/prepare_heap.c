@@ -69,6 +69,18 @@ cow_seal_prepare(rb_objspace_t *objspace)
     return true;
 }
 
+/* What rb_gc_before_seal does, for a fork. Gives false if there is no memory for it. */
+static bool
+cow_prepare_heap_for_fork(rb_objspace_t *objspace)
+{
+    unsigned int level = cow_seal_lock();
+
+    gc_rest(objspace);
+    bool done = rb_gc_try_before_seal();
+    rb_gc_vm_unlock(level);
+    return done;
+}
+
 /* Opens all sealed pages, because Process.warmup compacts the whole heap, and makes all objects candidates to
  * become old (gc_set_candidate_object_i). */
 static void

@@ -97,6 +97,7 @@ cow_unterminated_copy(VALUE str)
     RSTRING(str)->as.heap.ptr = own;
     RSTRING(str)->as.heap.aux.capa = len;
     STR_SET_NOEMBED(str);
+    cow_str_replaced(str);
     rb_gc_adjust_memory_usage(len + 1);
     RB_GC_GUARD(root);
     return true;
@@ -181,7 +182,7 @@ cow_str_kept(VALUE str)
     if (!FL_TEST_RAW(owner, STR_CHANGED)) FL_SET_RAW(owner, STR_CHANGED);
 }
 
-/* The string has got other bytes than it had. Those of an inherited one are not inherited then. */
+/* The string has got other memory than it had. The bytes of an inherited one are not inherited then. */
 static void
 cow_str_replaced(VALUE str)
 {

@@ -360,9 +360,11 @@ module CowRuby
     # the master; workers do not have it.
     def stop(thread, interrupted)
       @deadline = 0
-      return if !interrupted && thread.join(GRACE)
-
-      thread.kill
+      begin
+        return if !interrupted && thread.join(GRACE)
+      ensure
+        thread.kill if thread.alive?
+      end
       return if thread.join(GRACE)
 
       tell("a request does not end, its thread is left behind: #{@running}")

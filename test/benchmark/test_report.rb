@@ -126,6 +126,9 @@ class TestReport < Minitest::Test
   def test_head_and_skipped_parts_are_shown
     text = report(samples, [Runner::Omission.new("skipped", "skk", "no dictionary")]).text
     assert_includes text, "2 cores (a | b), 100 MB, Linux, transparent huge pages: madvise"
+    head = Machine.head(FACTS.merge(page_fault: 0.5)).last
+    assert_equal "2 cores (a | b), 100 MB, Linux, transparent huge pages: madvise, 0.5 us to get a page", head
+    assert_operator Machine.page_fault, :>, 0
     assert_includes text, "stock: ruby 3, jemalloc A=b"
     assert_includes text, "skipped: skk: no dictionary"
     assert_includes report(samples, layouts: 3).text, "stock: ruby 3, jemalloc, 3 layouts A=b"

@@ -224,7 +224,8 @@ class TestServerReport < Minitest::Test
 
   def speed(build, cpu)
     loads = [[0, 100, 1.0], [100, 300, 1.0]].map do |from, to, slower|
-      { "from" => from, "to" => to, "requests" => to - from, "rate" => 100.0, "cpu" => cpu * slower }
+      { "from" => from, "to" => to, "requests" => to - from, "rate" => 100.0, "cpu" => cpu * slower,
+        "faults" => 900 }
     end
     setting = ServerMatrix.only(measure: [:speed]).first.to_h.transform_keys(&:to_s)
     curve(build, cpu * 100).merge("setting" => setting, "loads" => loads)
@@ -238,6 +239,8 @@ class TestServerReport < Minitest::Test
     assert_match(/^unicorn, warmup, glibc, 100 to 300 +100 +100 +1\.00$/, text)
     assert_match(/^unicorn, warmup, glibc, after 100 +140\.0 +130\.0 +0\.93$/, text)
     assert_match(/^unicorn, warmup, glibc, after 300 +2\.67 +2\.00 +0\.75$/, text)
+    row = "\n\n.*\n-.*\nunicorn, warmup, glibc "
+    assert_match(/^rails: the server's page faults for a request.*#{row}+6\.0 +6\.0/, text)
     assert_match(/^rails: .*, all requests.*\n\n.*\n-.*\nunicorn, warmup, glibc +2\.67 +2\.00 +0\.75$/, text)
   end
 

@@ -436,10 +436,17 @@ class TestSubstrings < Minitest::Test
       buffer = +"".b
       objects = Array.new(80_000) { Object.new }
       in_child do
-        kept = Array.new(6) do |i|
-          i.even? ? buffer.replace(i.to_s * 1_000_000) : buffer.gsub!(/./) { i.to_s }
+        zeros = File.open("/dev/zero")
+        size = 1_000_000
+        ways = [-> { buffer.replace("1" * size) }, -> { buffer.gsub!("1", "2") },
+                -> { buffer.clear << "3" * size }, -> { buffer.clear.insert(0, "4" * size) },
+                -> { zeros.read(size, buffer.clear) }, -> { zeros.readpartial(size, buffer.clear) },
+                -> { buffer.send(:initialize, "5" * size, capacity: 2 * size) }]
+        kept = (ways * 2).map do |way|
+          way.call
           buffer[4_096, 2_000]
         end
+        kept << buffer.clear.replace("6" * size).gsub!("6", "7").freeze[4_096, 2_000]
         puts kept.sum { |part| ObjectSpace.reachable_objects_from(part).grep(String).sum(&:size) }
       end
       objects.size

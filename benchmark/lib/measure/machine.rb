@@ -20,6 +20,7 @@ module CowBench
         kernel: Etc.uname.values_at(:sysname, :release, :machine).join(" "),
         transparent_huge_pages: first_line(HUGE_PAGES)&.slice(/\[(\w+)\]/, 1),
         load: first_line("/proc/loadavg"),
+        page_fault: page_fault,
         commit: commit(root),
         observer: RUBY_DESCRIPTION
       }
@@ -29,7 +30,8 @@ module CowBench
     # +facts+ with :commands, an Array of String.
     def self.head(facts)
       pages = "transparent huge pages: #{facts[:transparent_huge_pages] || "none"}"
-      machine = ["#{facts[:cores]} cores (#{facts[:cpu]})", "#{facts[:memory_mb]} MB", facts[:kernel], pages]
+      machine = ["#{facts[:cores]} cores (#{facts[:cpu]})", "#{facts[:memory_mb]} MB", facts[:kernel], pages,
+                 *("#{facts[:page_fault]} us to get a page" if facts[:page_fault])]
       ["#{facts[:date]}, commit #{facts[:commit] || "none"}", *facts[:commands], machine.join(", ")]
     end
 
@@ -42,6 +44,20 @@ module CowBench
     def self.cpu
       File.read("/proc/cpuinfo")[/^(?:model name|Model)\s*: (.*)/, 1] || RbConfig::CONFIG["host_cpu"]
     end
+
+    # Microseconds until a page of new memory can be written to: below one on most machines, above ten in a
+    # virtual machine whose page tables its host has to follow. There a ruby gains more time by each page that
+    # it does not copy. The least of some tries, taken once.
+    def self.page_fault
+      @page_fault ||= Array.new(TRIES) do
+        started = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+        String.new("x" * TOUCHED)
+        (Process.clock_gettime(Process::CLOCK_MONOTONIC) - started) * 1_000_000 / (TOUCHED / 4_096)
+      end.min.round(1)
+    end
+    TRIES = 3
+    # Bytes: malloc maps so many anew each time.
+    TOUCHED = 64 * 1024 * 1024
 
     # The commit of this repository, with "-dirty" where files differ from it; nil where there is none.
     def self.commit(root)

@@ -28,6 +28,7 @@ module CowBench
       metric :tree, "the whole server at the end (sum of Pss)", "MB", :less, 1
       metric :rate, "throughput after the warm-up", "requests/s", :more, 0
       metric :cpu, "the server's CPU time for a request, warm-up included", "ms", :less, 2
+      metric :faults, "the server's page faults for a request, warm-up included", "count", :less, 1
       metric :p50, "median latency", "ms", :less, 1
       metric :p99, "99th percentile of latency", "ms", :less, 1
       metric :p99_between, "99th percentile of latency between two stops", "ms", :less, 1
@@ -103,7 +104,7 @@ module CowBench
 
       { private: { "#{setting.label}, after #{last["requests"]}" => private_of(last) }, **memory,
         tree: Memory.mb(last["processes"].sum { |process| process["Pss"] }), rate: load["rate"],
-        p50: load["p50"], p99: load["p99"], cpu: cpu_of(run["loads"]),
+        p50: load["p50"], p99: load["p99"], cpu: cpu_of(run["loads"]), faults: faults_of(run["loads"]),
         p99_between: between(setting, run["loads"]) { |part| part["p99"] },
         cpu_so_far: cpu_so_far(setting, run["loads"]), first_fork: run["first_fork"],
         spread: spread_of(run["points"].first) }.compact
@@ -111,7 +112,7 @@ module CowBench
 
     # So far as well, for a reader who asks what a worker's whole life costs.
     def self.speed_values(setting, loads)
-      { cpu_so_far: cpu_so_far(setting, loads), cpu_beside: cpu_of(loads),
+      { cpu_so_far: cpu_so_far(setting, loads), cpu_beside: cpu_of(loads), faults: faults_of(loads),
         cpu_between: between(setting, loads) { |load| cpu_of([load]) },
         rate_between: between(setting, loads) { |load| load["rate"] } }
     end
@@ -156,7 +157,15 @@ module CowBench
       loads.sum { |load| load["cpu"] } * 1_000 / loads.sum { |load| load["to"] - load["from"] }
     end
 
-    # The same up to each stop.
+    # Page faults a request; nil in runs that did not count them, and where orphans took theirs along.
+    def self.faults_of(loads)
+      counts = loads.map { |load| load["faults"] }
+      return unless counts.all? { |count| count&.positive? }
+
+      counts.sum.fdiv(loads.sum { |load| load["to"] - load["from"] })
+    end
+
+    # The same of CPU time up to each stop.
     def self.cpu_so_far(setting, loads)
       return if cpu_of(loads).nil?
 

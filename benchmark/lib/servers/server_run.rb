@@ -60,9 +60,9 @@ module CowBench
       FileUtils.rm_f(all_notes) if @setting.rehearsed == ServerMatrix::AUTO
     end
 
-    # Plays requests, and gives their figures and the server's CPU time for them, in seconds.
+    # Plays requests, and gives their figures, the server's CPU time for them in seconds and its page faults.
     def drive(from, to)
-      before = @server.cpu
+      before, faults = @server.cpu, @server.faults
       result = Wrk.play(@server.port, @app.requests, from, to - from)
       if result.errors.positive?
         raise Server::Failed, "#{result.errors} errors (#{result.complaint}) between #{from} and #{to} " \
@@ -70,7 +70,8 @@ module CowBench
       end
 
       @server.wait_for_workers
-      result.to_h.merge(from: from, to: to, rate: result.rate, cpu: @server.cpu - before)
+      result.to_h.merge(from: from, to: to, rate: result.rate, cpu: @server.cpu - before,
+                        faults: @server.faults - faults)
     end
 
     # The same ruby with another malloc. Checked builds are kept: a check takes

@@ -86,6 +86,11 @@ module CowBench
       processes.sum { |pid| ProcessTable.stat(pid)&.ticks.to_i }.fdiv(Etc.sysconf(Etc::SC_CLK_TCK))
     end
 
+    # Page faults of the same processes so far.
+    def faults
+      processes.sum { |pid| ProcessTable.stat(pid)&.faults.to_i }
+    end
+
     # Waits until the processes have nothing to do: no more time is spent than at rest. Not where the load
     # goes on meanwhile.
     def settle

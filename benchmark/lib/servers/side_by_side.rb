@@ -45,8 +45,9 @@ module CowBench
     def between_stops(loads)
       [0, *@stops].each_cons(2).map do |from, to|
         same = loads.select { |load| load[:from] >= from && load[:to] <= to }
-        requests, seconds, cpu = %i[requests seconds cpu].map { |key| same.sum { |load| load[key] } }
-        { from: from, to: to, requests: requests, rate: requests / seconds, cpu: cpu }
+        requests, seconds, cpu, faults =
+          %i[requests seconds cpu faults].map { |key| same.sum { |load| load[key] } }
+        { from: from, to: to, requests: requests, rate: requests / seconds, cpu: cpu, faults: faults }
       end
     end
   end

@@ -9,8 +9,9 @@ module CowRuby
     class Procfs
       # +ticks+ are the CPU time so far, of the process and of its children that were waited for; +started+
       # are ticks from the start of the machine. +image+ tells programs apart: a forked child has that of its
-      # parent until it starts another program. It is nil if this user may not know it.
-      Stat = Struct.new(:state, :parent, :group, :ticks, :started, :image) do
+      # parent until it starts another program. It is nil if this user may not know it. +faults+ are the page
+      # faults so far, of the same processes as +ticks+.
+      Stat = Struct.new(:state, :parent, :group, :ticks, :started, :image, :faults) do
         # Z is a zombie: it has ended, and its parent has not waited for it yet. X is not even that any more.
         def ended?
           %w[Z X x].include?(state)
@@ -61,7 +62,7 @@ module CowRuby
 
         image = fields.values_at(23, 25).map(&:to_i)
         Stat.new(fields[0], fields[1].to_i, fields[2].to_i, fields[11, 4].sum(&:to_i), fields[19].to_i,
-                 (image unless image.last.zero?))
+                 (image unless image.last.zero?), fields[7, 4].sum(&:to_i))
       rescue Forbidden
         nil
       end
