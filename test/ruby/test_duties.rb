@@ -222,6 +222,36 @@ class TestDuties < Minitest::Test
     assert_equal 1, calls
   end
 
+  # A child that ends clears no marks, and its slots are used again: by free functions that make objects.
+  def test_a_free_function_that_makes_objects_when_a_child_ends
+    needs_fiddle
+    preloading(<<~'C') do |env|
+      extern unsigned long rb_ary_new(void);
+      void make_objects(void *unused) { for (int i = 0; i < 20; i++) rb_ary_new(); }
+    C
+      out = run_ruby(<<~'RUBY', env: env, options: ["-W0"])
+        require "fiddle"
+        word = Fiddle::TYPE_UINTPTR_T
+        wrap = Fiddle.dlopen(nil)["rb_data_typed_object_wrap"]
+        wrap = Fiddle::Function.new(wrap, [word] * 3, word, need_gvl: true)
+        stored = lambda do |bytes|
+          Fiddle.malloc(bytes.bytesize).tap { |place| Fiddle::Pointer.new(place)[0, bytes.bytesize] = bytes }
+        end
+        type = stored[[stored["made\0"], 0, Fiddle.dlopen(nil)["make_objects"].to_i, *[0] * 6].pack("Q9")]
+        klass = Fiddle.dlwrap($class = Class.new)
+        kept = Array.new(80_000) { Object.new }
+        pid = fork do
+          $many = Array.new(3_000) { Fiddle.dlunwrap(wrap.call(klass, 1, type)) }
+          4.times { GC.start } # they become old
+        end
+        puts Process.wait2(pid).last.success?, kept.size
+        $stdout.flush
+        exit!
+      RUBY
+      assert_equal "true", out.lines.first.to_s.chomp
+    end
+  end
+
   # On 2222f26 the script never ended, because the finalizer held the lock of the VM. On pristine CRuby it
   # does not end either, because of Process.warmup.
   def test_fork_in_a_finalizer_beside_a_ractor
