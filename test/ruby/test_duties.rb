@@ -92,7 +92,7 @@ class TestDuties < Minitest::Test
         Thread.new { die(#{DEATHS}) }.join
         clear(100)
         Process.wait(fork { GC.start })
-        exit!
+        exit!(true)
       end
       Process.wait(pid)
       print notes.map { |line| line.split.first }.tally.count { |_, times| times > 1 }
@@ -246,7 +246,7 @@ class TestDuties < Minitest::Test
         end
         puts Process.wait2(pid).last.success?, kept.size
         $stdout.flush
-        exit!
+        exit!(true)
       RUBY
       assert_equal "true", out.lines.first.to_s.chomp
     end
