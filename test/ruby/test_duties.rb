@@ -92,7 +92,7 @@ class TestDuties < Minitest::Test
         Thread.new { die(#{DEATHS}) }.join
         clear(100)
         Process.wait(fork { GC.start })
-        exit!(true)
+        exit!
       end
       Process.wait(pid)
       print notes.map { |line| line.split.first }.tally.count { |_, times| times > 1 }
