@@ -37,12 +37,28 @@ cow_free_slot_in_sweep(rb_objspace_t *objspace, struct heap_page *page, VALUE ob
     gc_report(3, objspace, "cow_free_slot_in_sweep: %p is free\n", (void *)obj);
 }
 
-/* Frees a slot that holds no object any more, at any time, and clears its cleanup bit. */
+/* Clears what is known of the object in a slot, but for its age, and that it is allocated. */
+static inline void
+cow_forget_object(VALUE obj)
+{
+    const struct cow_object_bits bits = cow_object_bits((uintptr_t)obj);
+
+    if (cow_object_marked((uintptr_t)obj)) cow_object_unmark((uintptr_t)obj);
+    cow_bit_assign(&bits, COW_BITMAP_UNCOLLECTIBLE, false);
+    cow_bit_assign(&bits, COW_BITMAP_MARKING, false);
+    cow_bit_assign(&bits, COW_BITMAP_REMEMBERED, false);
+    cow_bit_assign(&bits, COW_BITMAP_WB_UNPROTECTED, false);
+    cow_bit_assign(&bits, COW_BITMAP_LEAF, false);
+}
+
+/* Frees a slot that holds no object any more, at any time, and clears its cleanup bit. A sweep has cleared its
+ * other bits, but where a child ends: there the object was alive a moment ago. */
 static inline void
 cow_free_slot(struct heap_page *page, VALUE obj)
 {
     COW_ASSERT(cow_page_has(page, obj));
 
+    cow_forget_object(obj);
     cow_page_clear_header(page, obj);
     cow_slot_map_free(page->cleanup_bits, cow_page_slot(page, obj), rb_gc_multi_ractor_p());
     cow_slot_map_free(page->allocated_bits, cow_page_slot(page, obj), rb_gc_multi_ractor_p());
