@@ -51,8 +51,8 @@ cow_forget_object(VALUE obj)
     cow_bit_assign(&bits, COW_BITMAP_LEAF, false);
 }
 
-/* Frees a slot that holds no object any more, at any time, and clears its cleanup bit. A sweep has cleared its
- * other bits, but where a child ends: there the object was alive a moment ago. */
+/* Frees a slot that holds no object any more, at any time, and clears its cleanup bit. A sweep has cleared
+ * its other bits, but where a child ends: there the object was alive a moment ago. */
 static inline void
 cow_free_slot(struct heap_page *page, VALUE obj)
 {
