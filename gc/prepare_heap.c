@@ -6,8 +6,8 @@
  * one. All survivors become old. Then the pages are sealed. Finalizers run between collections, without the
  * VM lock.
  *
- * Entry points: cow_seal_wanted, cow_seal_prepare, cow_prepare_heap, cow_finalize_as_job,
- * rb_gc_impl_prepare_heap.
+ * Entry points: cow_seal_wanted, cow_seal_prepare, cow_prepare_heap, cow_prepare_heap_for_fork,
+ * cow_finalize_as_job, rb_gc_impl_prepare_heap.
  *
  * Who writes this memory after a fork: nobody. All of it happens before the fork.
  */

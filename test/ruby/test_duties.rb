@@ -183,19 +183,24 @@ class TestDuties < Minitest::Test
     RUBY
   end
 
+  # Ruby source: wrap.call(class, data, type) makes an object of the C type that type[free function] gives.
+  DATA_TYPE = <<~'RUBY'
+    require "fiddle"
+    word = Fiddle::TYPE_UINTPTR_T
+    wrap = Fiddle.dlopen(nil)["rb_data_typed_object_wrap"]
+    wrap = Fiddle::Function.new(wrap, [word] * 3, word, need_gvl: true)
+    stored = lambda do |bytes|
+      Fiddle.malloc(bytes.bytesize).tap { |place| Fiddle::Pointer.new(place)[0, bytes.bytesize] = bytes }
+    end
+    text = ->(string) { stored["#{string}\0"] }
+    # rb_data_type_t: its name, the functions (the second is free), parent, data and flags.
+    type = ->(free) { stored[[text["late"], 0, free, *[0] * 6].pack("Q9")] }
+  RUBY
+
   # An extension may give its data another type when it opens a resource later. On 9ca8644 a child that was
   # forked after that did not call the free function, in 3 of 3 runs.
   def test_child_frees_data_that_got_a_type_with_a_free_function_after_a_fork
-    assert_equal "false", things_left(<<~'RUBY')
-      word = Fiddle::TYPE_UINTPTR_T
-      wrap = Fiddle.dlopen(nil)["rb_data_typed_object_wrap"]
-      wrap = Fiddle::Function.new(wrap, [word] * 3, word, need_gvl: true)
-      stored = lambda do |bytes|
-        Fiddle.malloc(bytes.bytesize).tap { |place| Fiddle::Pointer.new(place)[0, bytes.bytesize] = bytes }
-      end
-      text = ->(string) { stored["#{string}\0"] }
-      # rb_data_type_t: its name, the functions (the second is free), parent, data and flags.
-      type = ->(free) { stored[[text["late"], 0, free, *[0] * 6].pack("Q9")] }
+    assert_equal "false", things_left(DATA_TYPE + <<~'RUBY')
       path = "#{LOG}.late"
       File.write(path, "")
       idle = type[0]
@@ -229,19 +234,12 @@ class TestDuties < Minitest::Test
       extern unsigned long rb_ary_new(void);
       void make_objects(void *unused) { for (int i = 0; i < 20; i++) rb_ary_new(); }
     C
-      out = run_ruby(<<~'RUBY', env: env, options: ["-W0"])
-        require "fiddle"
-        word = Fiddle::TYPE_UINTPTR_T
-        wrap = Fiddle.dlopen(nil)["rb_data_typed_object_wrap"]
-        wrap = Fiddle::Function.new(wrap, [word] * 3, word, need_gvl: true)
-        stored = lambda do |bytes|
-          Fiddle.malloc(bytes.bytesize).tap { |place| Fiddle::Pointer.new(place)[0, bytes.bytesize] = bytes }
-        end
-        type = stored[[stored["made\0"], 0, Fiddle.dlopen(nil)["make_objects"].to_i, *[0] * 6].pack("Q9")]
+      out = run_ruby(DATA_TYPE + <<~'RUBY', env: env, options: ["-W0"])
+        made = type[Fiddle.dlopen(nil)["make_objects"].to_i]
         klass = Fiddle.dlwrap($class = Class.new)
         kept = Array.new(80_000) { Object.new }
         pid = fork do
-          $many = Array.new(3_000) { Fiddle.dlunwrap(wrap.call(klass, 1, type)) }
+          $many = Array.new(3_000) { Fiddle.dlunwrap(wrap.call(klass, 1, made)) }
           4.times { GC.start } # they become old
         end
         puts Process.wait2(pid).last.success?, kept.size

@@ -304,7 +304,6 @@ class TestSlotMap < Minitest::Test
     RUBY
   end
 
-  # Every slot is counted once.
   # As an extension does that does not mark what it keeps: the object dies, and is put into an array then.
   # When that has become old, the process ends before another object is made in the slot, which would be taken
   # for an old one.
@@ -325,6 +324,7 @@ class TestSlotMap < Minitest::Test
     assert_match(/\[BUG\] heap page \S+, \.mark_bits of the free slot \S+: expected 0, found 1/, out)
   end
 
+  # Every slot is counted once.
   def test_counts
     run_map(<<~'RUBY')
       kept = leave
