@@ -3,6 +3,7 @@
 
 require_relative "helper"
 require_relative "../../tool/lib"
+require_relative "../../benchmark/lib/processes/process_table"
 
 # tool/lib.rb: how commands are run, and ended.
 class TestLib < Minitest::Test
@@ -18,13 +19,7 @@ class TestLib < Minitest::Test
   # The grandchild that the log names is gone, or dead and not yet reaped.
   def assert_grandchild_ended
     pid = File.read(@log)[/^\d+$/]
-    Timeout.timeout(60) { Thread.pass while alive?(pid) }
-  end
-
-  def alive?(pid)
-    File.read("/proc/#{pid}/stat")[/\) (.)/, 1] != "Z"
-  rescue Errno::ENOENT, Errno::ESRCH
-    false
+    Timeout.timeout(60) { Thread.pass while CowBench::ProcessTable.alive?(pid) }
   end
 
   def test_output_and_status
