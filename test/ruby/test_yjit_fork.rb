@@ -111,10 +111,10 @@ class TestYJITFork < Minitest::Test
       in_child do
         call = fresh("young")
         iseqs_before = iseqs
-        1_990.times(&call)
-        same(iseqs_before, iseqs, "compiled iseqs after 1,990 calls")
+        490.times(&call)
+        same(iseqs_before, iseqs, "compiled iseqs after 490 calls")
         20.times(&call)
-        same(true, iseqs > iseqs_before, "more compiled iseqs after 2,010 calls")
+        same(true, iseqs > iseqs_before, "more compiled iseqs after 510 calls")
       end
       call = fresh("of_the_parent")
       before = iseqs
@@ -146,15 +146,15 @@ class TestYJITFork < Minitest::Test
         4.times do |round|
           300.times do |i|
             eval("def passing#{i}(x) = x + #{round}")
-            900.times { send(:"passing#{i}", 1) } if i < 20
+            220.times { send(:"passing#{i}", 1) } if i < 20
           end
           GC.start
         end
         before = iseqs
         40.times do |i|
           call = fresh("late#{i}")
-          1_990.times(&call)
-          same(before, iseqs, "compiled iseqs after 1,990 calls")
+          490.times(&call)
+          same(before, iseqs, "compiled iseqs after 490 calls")
         end
       end
     RUBY
