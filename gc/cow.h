@@ -159,4 +159,10 @@ struct cow_seal_space {
     size_t sized; /* .count when the sealed pages last determined the nursery's size */
 };
 
+/* Who runs the finalizers of dead objects, in the objspace. */
+struct cow_finalizer {
+    const void *thread; /* that runs them, or ran them last */
+    VALUE zombies; /* a list: the object whose finalizers run, and those that are next; 0: none */
+};
+
 #endif /* COW_H */

@@ -14,11 +14,12 @@
  *     cow_postfork_child     in the child, with the VM lock:
  *         1. malloc          gives the child an arena of its own, if it has arenas to give
  *         2. walks           of threads that do not exist in the child are dropped
- *         3. VM's words      that the parent has freed or not yet used are left alone
- *         4. seal            pages that the parent has sealed count as inherited, none as the child's own
- *         5. nursery         is sized by what the child has of its own
- *         6. growth          the model of a heap that is not inherited ends; its clocks start anew
- *         7. pressure        its clocks and counts of collections start anew
+ *         3. finalizers      that such a thread was running are left to the parent
+ *         4. VM's words      that the parent has freed or not yet used are left alone
+ *         5. seal            pages that the parent has sealed count as inherited, none as the child's own
+ *         6. nursery         is sized by what the child has of its own
+ *         7. growth          the model of a heap that is not inherited ends; its clocks start anew
+ *         8. pressure        its clocks and counts of collections start anew
  *     cow_postfork_parent    in the parent, with the VM lock:
  *         1. nursery         is sized, because the sealed pages are shared from now on
  *         2. growth          the model rests meanwhile
@@ -190,6 +191,32 @@ cow_postfork_parent(rb_objspace_t *objspace, bool forked)
     cow_growth_after_fork(objspace, false);
 }
 
+/* Where another thread of the parent was running finalizers it goes on with them there. Here their objects
+ * shall be freed without them, as others that die; files and memory that they hold outside of the heap stay
+ * as they are. In the child, with the VM lock. */
+static void
+cow_finalizers_postfork_child(rb_objspace_t *objspace)
+{
+    const VALUE first = objspace->finalizer.zombies;
+    VALUE last = 0;
+
+    if (!finalizing || objspace->finalizer.thread == rb_gc_current_thread()) return;
+    for (VALUE zombie = first; zombie; zombie = RZOMBIE(zombie)->next) {
+        st_data_t key = zombie;
+
+        RZOMBIE(zombie)->dfree = NULL;
+        FL_UNSET_RAW(zombie, FL_FINALIZE);
+        st_delete(finalizer_table, &key, NULL);
+        last = zombie;
+    }
+    if (last) {
+        RZOMBIE(last)->next = heap_pages_deferred_final;
+        heap_pages_deferred_final = first;
+    }
+    objspace->finalizer.zombies = 0;
+    RUBY_ATOMIC_SET(finalizing, 0);
+}
+
 /* In the child, with the VM lock. */
 static void
 cow_postfork_child(rb_objspace_t *objspace)
@@ -198,6 +225,7 @@ cow_postfork_child(rb_objspace_t *objspace)
     objspace->flags.forked_child = TRUE;
     rb_gc_fork_depth++;
     cow_walks_postfork_child(objspace);
+    cow_finalizers_postfork_child(objspace);
     cow_vm_words_inherit(&cow_vm_words);
     cow_vm_words_inherit(&cow_yjit_words);
     for (int i = 0; i < HEAP_COUNT; i++) {

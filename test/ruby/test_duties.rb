@@ -273,6 +273,53 @@ class TestDuties < Minitest::Test
     end
   end
 
+  # A thread forks, and runs the finalizers before it; in the middle of one another thread forks. That child
+  # has no thread that would go on with them. It once ran none, also of its own, and its files lost what was
+  # in their buffers.
+  def test_a_fork_while_another_thread_runs_finalizers
+    ENVIRONMENTS.each do |env|
+      out = run_ruby(HEAP + DEAD + <<~'RUBY', env: env, timeout: 60)
+        waits = proc { note("parent #{Process.pid}"); sleep(2) }
+        Thread.new { 5.times { ObjectSpace.define_finalizer(Object.new, waits) } }.join
+        clear(100)
+        other = Thread.new { Process.wait(fork { exit! }) }
+        Thread.pass until notes.any?
+        pid = fork do
+          $file = File.open(File.join(DIRECTORY, "file"), "w")
+          $file.write("data")
+          die(3)
+          clear(100)
+          GC.start
+          GC.verify_internal_consistency
+          ObjectSpace.define_finalizer($file, proc { note("child") })
+        end
+        Process.wait(pid)
+        other.join
+        GC.verify_internal_consistency
+        pids = notes.grep(/parent/).map { |line| line[/\d+/].to_i }.uniq
+        finish [File.read(File.join(DIRECTORY, "file")), notes.count("child"), pids == [Process.pid],
+                notes.grep(/\A[012] #{pid}\z/).size > 0].inspect
+      RUBY
+      assert_equal '["data", 1, true, true]', out, env.inspect
+    end
+  end
+
+  # The main Ractor runs its finalizers itself. Another one that forks once ran them.
+  def test_a_fork_in_another_ractor
+    out = run_ruby(HEAP + DEAD + <<~'RUBY', options: ["-W0"], timeout: 60)
+      $main = []
+      final = proc { $main << Ractor.current }
+      ractor = Ractor.new { Ractor.receive; Process.wait(fork { exit! }) }
+      Thread.new { 20.times { ObjectSpace.define_finalizer(Object.new, final) } }.join
+      clear(100)
+      ractor.send(nil)
+      ractor.take
+      GC.start
+      finish [$main.size > 10, $main.uniq == [Ractor.main]].inspect
+    RUBY
+    assert_equal "[true, true]", out
+  end
+
   # Code that forks does not expect finalizers to run. So at a fork they run as they do between two of its
   # instructions: they handle no signals, wait for no locks and throw nothing out of the fork. On 6926173 each
   # of the following three tests failed in every run.

@@ -170,6 +170,27 @@ class TestSecurity < Minitest::Test
     RUBY
   end
 
+  # The IO runs Ruby code in the middle of a string that is longer than the buffer.
+  def test_json_of_a_string_that_the_io_changes
+    out = run_ruby(<<~'RUBY', options: gem_options("json"))
+      require "json"
+      long = "x" * 2_000_000
+      written = +""
+      io = Object.new
+      io.define_singleton_method(:write) do |text|
+        written << text
+        long.replace("")
+        GC.start
+        $kept = Array.new(8) { "Q" * 2_000_000 }
+        text.bytesize
+      end
+      def io.flush = self
+      JSON.dump(["a" * 17_000, long], io)
+      puts written == "[\"#{"a" * 17_000}\",\"#{"x" * 2_000_000}\"]"
+    RUBY
+    assert_equal "true\n", out
+  end
+
   def test_cve_2025_58767_rexml_declarations
     run_ruby(<<~'RUBY', options: gem_options("rexml"))
       require "rexml/document"

@@ -202,6 +202,73 @@ class TestUnterminatedStrings < Minitest::Test
     assert_raises(TypeError) { StringIO.new("y" * 1000).pread(1000, 0, :buffer) }
   end
 
+  # Patch 0108: the buffer is the string that is read.
+  def test_stringio_read_into_its_own_string
+    require "stringio"
+    %i[read pread].each do |name|
+      [[995, 5], [10, 100], [0, 1000]].each do |place, length|
+        string = ("abcdefghij" * 100).b
+        io = StringIO.new(string)
+        io.pos = place if name == :read
+        assert_same string, io.public_send(name, length, *(place if name == :pread), string)
+        assert_equal ("abcdefghij" * 100)[place, length], string, "#{name} of #{length} at #{place}"
+      end
+    end
+    string = "a" * 40_000_000
+    StringIO.new(string).pread(5, 39_999_990, string)
+    assert_equal "aaaaa", string
+  end
+
+  # Patch 0131: GzipReader#read and #readpartial wrote into bytes that the buffer shared.
+  def test_zlib_buffer
+    require "zlib"
+    require "stringio"
+    text = ("a".."z").map { |letter| letter * 4096 }.join
+    %i[read readpartial].each do |name|
+      reader = Zlib::GzipReader.new(StringIO.new(Zlib.gzip(text)))
+      buffer = +""
+      parts = []
+      while parts.sum(&:size) < text.size
+        reader.public_send(name, 4096, buffer)
+        parts << buffer.dup
+      end
+      assert_equal text, parts.join, name
+    end
+  end
+
+  # Patch 0132: the bytes of a string that is lent to a reader came back to it although a dup shared them.
+  def test_dup_of_a_string_whose_bytes_are_lent
+    format = "%s#{"x" * 5000}"
+    copy = nil
+    object = Object.new
+    object.define_singleton_method(:to_s) { (copy = format.dup) && "" }
+    assert_equal "x" * 5000, format % object
+    format.replace("y")
+    Array.new(300) { "z" * 5002 }
+    assert_equal "%s#{"x" * 5000}", copy
+  end
+
+  # Patch 0905: a warning runs Ruby code, after which the part may have been copied, and its string freed.
+  def test_float_of_a_part_with_a_warning
+    out = run_ruby(<<~'RUBY', options: %w[-W2])
+      SIZE = 4204
+      $whole = "0." + "0" * 1200 + "1" + "\0" + "x" * (SIZE - 1204)
+      $part = $whole[0, 1203]
+      module Warning
+        def self.warn(message, **)
+          $part.freeze
+          $whole = nil
+          clear(50)
+          GC.start
+          $kept = Array.new(300) { String.new("7.25" + "7" * (SIZE - 4)) }
+        end
+        def self.clear(depth) = depth == 0 ? [nil] * 20 : clear(depth - 1)
+      end
+      puts Float($part)
+    RUBY
+    assert_equal "0.0\n", out
+  end
+
   # Patch 0109: without it this does not end.
   def test_pathname_sub_ext
     slice("", "")

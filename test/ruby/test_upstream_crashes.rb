@@ -16,7 +16,7 @@ class TestUpstreamCrashes < Minitest::Test
   CHECKED = !ASAN && MALLOC_DEBUG ? CHECKS : {}
 
   # Ruby source for scripts. same(expected, got) raises unless the two are equal; with(:to_int) { } makes an
-  # object whose to_int runs the block; must_raise(error) { } raises unless the block raises +error+.
+  # object whose to_int runs the block; must_raise(*errors) { } raises unless the block raises one of them.
   TOOLS = <<~'RUBY'
     def same(expected, got)
       return if expected == got
@@ -28,12 +28,12 @@ class TestUpstreamCrashes < Minitest::Test
       Object.new.tap { |object| names.each { |name| object.define_singleton_method(name, &block) } }
     end
 
-    def must_raise(error)
+    def must_raise(*errors)
       result = yield
-    rescue error
+    rescue *errors
       nil
     else
-      raise "expected #{error}, found the result #{result.inspect[0, 80]}"
+      raise "expected #{errors.join(" or ")}, found the result #{result.inspect[0, 80]}"
     end
   RUBY
 
@@ -503,6 +503,53 @@ class TestUpstreamCrashes < Minitest::Test
       GC.start
       GC.verify_internal_consistency
     RUBY
+  end
+
+  # Not known upstream.
+  def test_permutation_of_an_array_that_to_int_shortens
+    run_tried(<<~'RUBY')
+      %i[permutation repeated_permutation].each do |name|
+        array = (0..200_000).to_a
+        shorter = with(:to_int) { array.replace([1, 2]); GC.start; 2 }
+        found = []
+        array.public_send(name, shorter) { |part| found << part }
+        same [1, 2].public_send(name, 2).to_a, found
+      end
+      same [[1, 2], [2, 1]], [1, 2].permutation.to_a
+      same [[1, 2], [2, 1]], [1, 2].permutation(nil).to_a
+      same [], [1, 2].permutation(-1).to_a
+    RUBY
+  end
+
+  # Not known upstream.
+  def test_io_buffer_that_the_value_frees
+    run_tried(<<~'RUBY')
+      buffer = IO::Buffer.new(4 << 20)
+      frees = with(:to_int) { buffer.free; 7 }
+      must_raise(ArgumentError, IO::Buffer::AllocationError) { buffer.set_value(:U32, 1 << 20, frees) }
+      buffer = IO::Buffer.new(4 << 20)
+      must_raise(ArgumentError, IO::Buffer::AllocationError) { buffer.set_values(%i[U8 U8], 1 << 20, [1, frees]) }
+      buffer = IO::Buffer.new(16)
+      same 12, buffer.set_values(%i[U8 u16 F64 S8], 0, [1, 2, 3.5, -4])
+      same [1, 2, 3.5, -4], buffer.get_values(%i[U8 u16 F64 S8], 0)
+      must_raise(ArgumentError) { buffer.set_value(:U8, 16, 1) }
+      must_raise(IO::Buffer::AccessError) { IO::Buffer.for("abc").set_value(:U8, 0, 1) }
+    RUBY
+  end
+
+  # Not known upstream: 16 KB that are not ASCII counted as ASCII, as those before them were.
+  def test_copy_stream_to_an_object
+    out = run_ruby(<<~'RUBY')
+      require "tempfile"
+      writer = Object.new
+      def writer.write(text) = (puts text.ascii_only?; text.bytesize)
+      Tempfile.create(binmode: true) do |file|
+        file.write("a" * 16_384 + "\xe3".b * 16_384 + "b" * 16_384)
+        file.rewind
+        IO.copy_stream(file, writer)
+      end
+    RUBY
+    assert_equal %w[true false true], out.split
   end
 
   # Bug #21832. On pristine CRuby the first method got wrong arguments, and the others crashed with a
