@@ -86,8 +86,7 @@ rb_objspace_each_free_slots(int (*callback)(void *, void *, size_t, void *), voi
 }
 
 /* Calls +func+ as a postponed job is called: signals wait, a wait for another thread is refused as in a
- * signal handler, and an exception ends here. Does nothing in another Ractor than the main one, which runs
- * all such jobs. */
+ * signal handler, and an exception ends here. */
 void
 rb_gc_call_as_postponed_job(void (*func)(void *), void *data)
 {
@@ -96,7 +95,6 @@ rb_gc_call_as_postponed_job(void (*func)(void *), void *data)
     const rb_atomic_t added = mask & ~ec->interrupt_mask;
     const VALUE errinfo = ec->errinfo;
 
-    if (!rb_ractor_main_p()) return;
     ec->errinfo = Qnil;
     ec->interrupt_mask |= added;
     EC_PUSH_TAG(ec);

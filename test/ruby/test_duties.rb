@@ -304,22 +304,6 @@ class TestDuties < Minitest::Test
     end
   end
 
-  # The main Ractor runs its finalizers itself. Another one that forks once ran them.
-  def test_a_fork_in_another_ractor
-    out = run_ruby(HEAP + DEAD + <<~'RUBY', options: ["-W0"], timeout: 60)
-      $main = []
-      final = proc { $main << Ractor.current }
-      ractor = Ractor.new { Ractor.receive; Process.wait(fork { exit! }) }
-      Thread.new { 20.times { ObjectSpace.define_finalizer(Object.new, final) } }.join
-      clear(100)
-      ractor.send(nil)
-      ractor.take
-      GC.start
-      finish [$main.size > 10, $main.uniq == [Ractor.main]].inspect
-    RUBY
-    assert_equal "[true, true]", out
-  end
-
   # Code that forks does not expect finalizers to run. So at a fork they run as they do between two of its
   # instructions: they handle no signals, wait for no locks and throw nothing out of the fork. On 6926173 each
   # of the following three tests failed in every run.

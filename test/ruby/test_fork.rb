@@ -152,4 +152,18 @@ class TestFork < Minitest::Test
       end
     RUBY
   end
+
+  # What runs before a fork may raise: a finalizer, or Process._fork.
+  def test_popen_whose_fork_raises_closes_its_pipes
+    out = run_ruby(<<~'RUBY')
+      def Process._fork = raise("no fork")
+      files = Dir.children("/proc/self/fd").size
+      %w[r w r+].each do |mode|
+        IO.popen("-", mode)
+      rescue RuntimeError
+        puts Dir.children("/proc/self/fd").size - files
+      end
+    RUBY
+    assert_equal [0, 0, 0], numbers(out)
+  end
 end
