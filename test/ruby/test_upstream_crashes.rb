@@ -16,7 +16,7 @@ class TestUpstreamCrashes < Minitest::Test
   CHECKED = !ASAN && MALLOC_DEBUG ? CHECKS : {}
 
   # Ruby source for scripts. same(expected, got) raises unless the two are equal; with(:to_int) { } makes an
-  # object whose to_int runs the block; must_raise(*errors) { } raises unless the block raises one of them.
+  # object whose to_int runs the block; must_raise(error) { } raises unless the block raises +error+.
   TOOLS = <<~'RUBY'
     def same(expected, got)
       return if expected == got
@@ -28,12 +28,12 @@ class TestUpstreamCrashes < Minitest::Test
       Object.new.tap { |object| names.each { |name| object.define_singleton_method(name, &block) } }
     end
 
-    def must_raise(*errors)
+    def must_raise(error)
       result = yield
-    rescue *errors
+    rescue error
       nil
     else
-      raise "expected #{errors.join(" or ")}, found the result #{result.inspect[0, 80]}"
+      raise "expected #{error}, found the result #{result.inspect[0, 80]}"
     end
   RUBY
 
@@ -526,9 +526,9 @@ class TestUpstreamCrashes < Minitest::Test
     run_tried(<<~'RUBY')
       buffer = IO::Buffer.new(4 << 20)
       frees = with(:to_int) { buffer.free; 7 }
-      must_raise(ArgumentError, IO::Buffer::AllocationError) { buffer.set_value(:U32, 1 << 20, frees) }
+      must_raise(ArgumentError) { buffer.set_value(:U32, 1 << 20, frees) }
       buffer = IO::Buffer.new(4 << 20)
-      must_raise(ArgumentError, IO::Buffer::AllocationError) { buffer.set_values(%i[U8 U8], 1 << 20, [1, frees]) }
+      must_raise(ArgumentError) { buffer.set_values(%i[U8 U8], 1 << 20, [1, frees]) }
       buffer = IO::Buffer.new(16)
       same 12, buffer.set_values(%i[U8 u16 F64 S8], 0, [1, 2, 3.5, -4])
       same [1, 2, 3.5, -4], buffer.get_values(%i[U8 u16 F64 S8], 0)
