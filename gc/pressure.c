@@ -52,7 +52,9 @@ cow_pressure_read_own(struct cow_pressure_space *space, struct cow_pressure_read
         space->taken = taken;
         space->taken_at = now;
         if (space->tree) {
-            cow_pressure_tree_account(space->tree, (int32_t)getpid(), taken, now);
+            const uint64_t started = cow_pressure_files_started(&space->files, 0);
+
+            cow_pressure_tree_account(space->tree, (int32_t)getpid(), started, taken, now);
             space->taken = cow_pressure_tree_sum(space->tree, &space->files, cow_pressure_alive, now);
         }
     }

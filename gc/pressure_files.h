@@ -26,7 +26,8 @@
  * Each reading finds the cgroup anew, because a process may be moved. Collections happen on small stacks, so
  * the texts stand in the struct.
  *
- * Entry points: cow_pressure_files_read, cow_pressure_files_taken, cow_pressure_files_resident.
+ * Entry points: cow_pressure_files_read, cow_pressure_files_taken, cow_pressure_files_resident,
+ * cow_pressure_files_started.
  *
  * Who writes this memory after a fork: a process writes the struct at readings.
  */
@@ -346,13 +347,33 @@ cow_pressure_files_resident(struct cow_pressure_files *files, const char *direct
     return pages >= 0 ? pages * (double)cow_os->page_size() : -1;
 }
 
+/* Writes the directory of a process in /proc to .above; +pid+ 0 is the caller. */
+static inline void
+cow_pressure_process_directory(struct cow_pressure_files *files, int32_t pid)
+{
+    if (pid == 0) snprintf(files->above, sizeof(files->above), "/proc/self");
+    else snprintf(files->above, sizeof(files->above), "/proc/%d", (int)pid);
+}
+
+/* Gives when a process was started, in ticks since the start of the machine, by which it differs from others
+ * that have its number later (field 22 of /proc/PID/stat, proc(5)); 0: not known. +pid+ 0 is the caller. */
+static inline uint64_t
+cow_pressure_files_started(struct cow_pressure_files *files, int32_t pid)
+{
+    cow_pressure_process_directory(files, pid);
+    if (!cow_pressure_file(files, files->above, "stat")) return 0;
+    const char *field = strrchr(files->text, ')'); /* the end of field 2, which may hold anything */
+
+    for (int i = 2; field && i < 22; i++) field = strchr(field + 1, ' ');
+    return field ? strtoull(field, NULL, 10) : 0;
+}
+
 /* Gives the bytes of a process's part of memory, shared pages in parts; -1: there is no such process any
  * more, or it is not known. +pid+ 0 is the caller. */
 static inline double
 cow_pressure_files_taken(struct cow_pressure_files *files, int32_t pid)
 {
-    if (pid == 0) snprintf(files->above, sizeof(files->above), "/proc/self");
-    else snprintf(files->above, sizeof(files->above), "/proc/%d", (int)pid);
+    cow_pressure_process_directory(files, pid);
     if (cow_pressure_file(files, files->above, "smaps_rollup")) {
         double pss = cow_pressure_number(files->text, "Pss:");
         if (pss >= 0) return pss * 1024;

@@ -46,6 +46,7 @@ struct cow_pressure_process {
     int32_t pid; /* 0: nobody */
     uint32_t kilobytes;
     uint64_t noted_at;
+    uint64_t started; /* cow_pressure_files_started */
 };
 
 struct cow_pressure_tree {
@@ -98,18 +99,20 @@ cow_pressure_tree_level(const struct cow_pressure_tree *tree, enum cow_pressure_
 
 /* Writes what a process takes into its note. */
 static inline void
-cow_pressure_tree_note(struct cow_pressure_process *process, double bytes, uint64_t now)
+cow_pressure_tree_note(struct cow_pressure_process *process, uint64_t started, double bytes, uint64_t now)
 {
     const double most = (double)UINT32_MAX, kilobytes = bytes / 1024;
 
+    __atomic_store_n(&process->started, started, __ATOMIC_RELAXED);
     __atomic_store_n(&process->kilobytes, kilobytes < most ? (uint32_t)kilobytes : UINT32_MAX,
                      __ATOMIC_RELAXED);
     __atomic_store_n(&process->noted_at, now, __ATOMIC_RELEASE);
 }
 
-/* Writes down that process +pid+ takes +bytes+. */
+/* Writes down that process +pid+, which was +started+ then, takes +bytes+. */
 static inline void
-cow_pressure_tree_account(struct cow_pressure_tree *tree, int32_t pid, double bytes, uint64_t now)
+cow_pressure_tree_account(struct cow_pressure_tree *tree, int32_t pid, uint64_t started, double bytes,
+                          uint64_t now)
 {
     struct cow_pressure_process *const end = tree->processes + COW_PRESSURE_PROCESSES;
     struct cow_pressure_process *place = NULL;
@@ -118,7 +121,7 @@ cow_pressure_tree_account(struct cow_pressure_tree *tree, int32_t pid, double by
         const int32_t found = __atomic_load_n(&process->pid, __ATOMIC_ACQUIRE);
 
         if (found == pid) {
-            cow_pressure_tree_note(process, bytes, now);
+            cow_pressure_tree_note(process, started, bytes, now);
             return;
         }
         if (found == 0 && place == NULL) place = process;
@@ -128,13 +131,14 @@ cow_pressure_tree_account(struct cow_pressure_tree *tree, int32_t pid, double by
 
         if (!__atomic_compare_exchange_n(&place->pid, &nobody, pid, false, __ATOMIC_ACQ_REL,
                                          __ATOMIC_RELAXED)) continue;
-        cow_pressure_tree_note(place, bytes, now);
+        cow_pressure_tree_note(place, started, bytes, now);
         return;
     }
 }
 
 /* Gives the bytes of all processes. Renews stale notes by asking the kernel, and forgets processes that it
- * does not know any more, or of which +alive+ says so. +files+ gives room for texts. */
+ * does not know any more, whose number another one has, or of which +alive+ says that they have ended. +files+
+ * gives room for texts. */
 static inline double
 cow_pressure_tree_sum(struct cow_pressure_tree *tree, struct cow_pressure_files *files,
                       bool (*alive)(int32_t pid), uint64_t now)
@@ -152,11 +156,12 @@ cow_pressure_tree_sum(struct cow_pressure_tree *tree, struct cow_pressure_files 
         const int64_t age = (int64_t)(now - noted_at);
 
         if (there && age >= (int64_t)COW_PRESSURE_NOTE_STALE_NS && renewed < COW_PRESSURE_NOTES_RENEWED) {
+            const uint64_t started = cow_pressure_files_started(files, pid);
             const double bytes = cow_pressure_files_taken(files, pid);
 
             renewed++;
-            there = bytes >= 0;
-            if (there) cow_pressure_tree_note(process, bytes, now);
+            there = bytes >= 0 && started == __atomic_load_n(&process->started, __ATOMIC_RELAXED);
+            if (there) cow_pressure_tree_note(process, started, bytes, now);
         }
         if (there) {
             sum += (double)__atomic_load_n(&process->kilobytes, __ATOMIC_RELAXED) * 1024;

@@ -461,21 +461,27 @@ test_tree_sum(void **state)
     put("/proc/11/smaps_rollup", "Pss: 7168 kB\n");
     put("/proc/12/smaps_rollup", "Pss: 7168 kB\n");
     put("/proc/17/statm", "0 0 0 0 0 0 0\n");
-    cow_pressure_tree_account(&tree, 11, 100 * MB, now);
-    cow_pressure_tree_account(&tree, 13, 50 * MB, now);
-    cow_pressure_tree_account(&tree, 12, 25 * MB, now);
-    cow_pressure_tree_account(&tree, 17, 1 * MB, now);
-    assert_near(cow_pressure_tree_sum(&tree, &texts, alive, now), 126 * MB);
-    /* Stale notes are renewed: 11 has exec'd something smaller, 17 is gone. */
+    put("/proc/18/smaps_rollup", "Pss: 900000 kB\n");
+    put("/proc/18/stat", "18 (a) b) S 1 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 777 21\n");
+    assert_int_equal(cow_pressure_files_started(&texts, 18), 777);
+    assert_int_equal(cow_pressure_files_started(&texts, 11), 0);
+    cow_pressure_tree_account(&tree, 11, 0, 100 * MB, now);
+    cow_pressure_tree_account(&tree, 13, 5, 50 * MB, now);
+    cow_pressure_tree_account(&tree, 12, 0, 25 * MB, now);
+    cow_pressure_tree_account(&tree, 17, 0, 1 * MB, now);
+    cow_pressure_tree_account(&tree, 18, 776, 1 * MB, now);
+    assert_near(cow_pressure_tree_sum(&tree, &texts, alive, now), 127 * MB);
+    /* Stale notes are renewed: 11 has exec'd something smaller, 17 is gone, another process has 18. */
     now += COW_PRESSURE_NOTE_STALE_NS;
     assert_near(cow_pressure_tree_sum(&tree, &texts, alive, now), 14 * MB);
     assert_int_equal(tree.processes[3].pid, 0);
-    cow_pressure_tree_account(&tree, 11, 10 * MB, now);
-    cow_pressure_tree_account(&tree, 14, 1e18, now); /* takes the place of 13 */
+    assert_int_equal(tree.processes[4].pid, 0);
+    cow_pressure_tree_account(&tree, 11, 0, 10 * MB, now);
+    cow_pressure_tree_account(&tree, 14, 0, 1e18, now); /* takes the place of 13 */
     assert_int_equal(tree.processes[1].pid, 14);
     assert_true(cow_pressure_tree_sum(&tree, &texts, alive, now) > 4e12);
     for (int i = 0; i < COW_PRESSURE_PROCESSES + 50; i++) {
-        cow_pressure_tree_account(&tree, 1000 + i, MB, now);
+        cow_pressure_tree_account(&tree, 1000 + i, 0, MB, now);
     }
     assert_true(tree.processes[COW_PRESSURE_PROCESSES - 1].pid > 1000);
 }
