@@ -137,8 +137,8 @@ cow_pressure_tree_account(struct cow_pressure_tree *tree, int32_t pid, uint64_t 
 }
 
 /* Gives the bytes of all processes. Renews stale notes by asking the kernel, and forgets processes that it
- * does not know any more, whose number another one has, or of which +alive+ says that they have ended. +files+
- * gives room for texts. */
+ * does not know any more, whose number another one has, or of which +alive+ says that they have ended.
+ * +files+ gives room for texts. */
 static inline double
 cow_pressure_tree_sum(struct cow_pressure_tree *tree, struct cow_pressure_files *files,
                       bool (*alive)(int32_t pid), uint64_t now)
