@@ -191,17 +191,14 @@ cow_postfork_parent(rb_objspace_t *objspace, bool forked)
     cow_growth_after_fork(objspace, false);
 }
 
-/* Where another thread of the parent was running finalizers it goes on with them there. Here their objects
- * shall be freed without them, as others that die; files and memory that they hold outside of the heap stay
- * as they are. In the child, with the VM lock. */
-static void
-cow_finalizers_postfork_child(rb_objspace_t *objspace)
+/* Takes the finalizers, and what the parent frees with them, from a list of dead objects. Gives its last one;
+ * 0: it is empty. */
+static VALUE
+cow_zombies_leave_to_parent(rb_objspace_t *objspace, VALUE zombies)
 {
-    const VALUE first = objspace->finalizer.zombies;
     VALUE last = 0;
 
-    if (!finalizing || objspace->finalizer.thread == rb_gc_current_thread()) return;
-    for (VALUE zombie = first; zombie; zombie = RZOMBIE(zombie)->next) {
+    for (VALUE zombie = zombies; zombie; zombie = RZOMBIE(zombie)->next) {
         st_data_t key = zombie;
 
         RZOMBIE(zombie)->dfree = NULL;
@@ -209,6 +206,21 @@ cow_finalizers_postfork_child(rb_objspace_t *objspace)
         st_delete(finalizer_table, &key, NULL);
         last = zombie;
     }
+    return last;
+}
+
+/* Where another thread of the parent was running finalizers it goes on with them there, and with those that
+ * waited for it. Here their objects shall be freed without them, as others that die; files and memory that
+ * they hold outside of the heap stay as they are. In the child, with the VM lock. */
+static void
+cow_finalizers_postfork_child(rb_objspace_t *objspace)
+{
+    const VALUE first = objspace->finalizer.zombies;
+    VALUE last;
+
+    if (!finalizing || objspace->finalizer.thread == rb_gc_current_thread()) return;
+    cow_zombies_leave_to_parent(objspace, heap_pages_deferred_final);
+    last = cow_zombies_leave_to_parent(objspace, first);
     if (last) {
         RZOMBIE(last)->next = heap_pages_deferred_final;
         heap_pages_deferred_final = first;

@@ -160,13 +160,16 @@ cow_pressure_tree_sum(struct cow_pressure_tree *tree, struct cow_pressure_files 
             const double bytes = cow_pressure_files_taken(files, pid);
 
             renewed++;
-            there = bytes >= 0 && started == __atomic_load_n(&process->started, __ATOMIC_RELAXED);
+            const uint64_t noted = __atomic_load_n(&process->started, __ATOMIC_RELAXED);
+
+            there = bytes >= 0 && (noted == 0 || started == noted);
             if (there) cow_pressure_tree_note(process, started, bytes, now);
         }
         if (there) {
             sum += (double)__atomic_load_n(&process->kilobytes, __ATOMIC_RELAXED) * 1024;
         }
         else {
+            __atomic_store_n(&process->started, 0, __ATOMIC_RELAXED);
             __atomic_compare_exchange_n(&process->pid, &pid, 0, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
         }
     }

@@ -214,6 +214,13 @@ class TestUnterminatedStrings < Minitest::Test
         assert_equal ("abcdefghij" * 100)[place, length], string, "#{name} of #{length} at #{place}"
       end
     end
+    [[3, 7], [5000, 5004], [5000, 2**40]].each do |size, place|
+      io = StringIO.new(string = "b" * size)
+      io.pos = place
+      assert_equal "", io.read(0, string)
+    end
+    assert_equal "", StringIO.new(nil).read(0, +"c")
+    assert_raises(EOFError) { StringIO.new(nil).pread(1, 0) }
     string = "a" * 40_000_000
     StringIO.new(string).pread(5, 39_999_990, string)
     assert_equal "aaaaa", string
