@@ -78,6 +78,13 @@ cow_unterminated_add(VALUE str)
     return true;
 }
 
+/* The string has got other memory than it had. The bytes of an inherited one are not inherited then. */
+static void
+cow_str_replaced(VALUE str)
+{
+    if (!STR_EMBED_P(str) && rb_gc_obj_inherited_p(str)) FL_SET_RAW(str, STR_CHANGED);
+}
+
 /* Gives the string bytes of its own, with a terminator. False: there is no memory for them, and nothing is
  * changed. */
 static bool
@@ -180,13 +187,6 @@ cow_str_kept(VALUE str)
     /* Of one with less room no slice ever shares. */
     if (STR_EMBED_P(owner) || RSTRING(owner)->as.heap.aux.capa < COW_SUBSTRING_LEAST) return;
     if (!FL_TEST_RAW(owner, STR_CHANGED)) FL_SET_RAW(owner, STR_CHANGED);
-}
-
-/* The string has got other memory than it had. The bytes of an inherited one are not inherited then. */
-static void
-cow_str_replaced(VALUE str)
-{
-    if (!STR_EMBED_P(str) && rb_gc_obj_inherited_p(str)) FL_SET_RAW(str, STR_CHANGED);
 }
 
 /* A new root takes the bytes of a string with these flags. */
