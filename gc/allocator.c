@@ -189,12 +189,15 @@ cow_allocator_warmup(void)
     cow_allocator_trim();
 }
 
-/* Gives free memory back because others need it. In a child glibc writes headers of inherited blocks when it
- * does so, and copies their pages: there only if it is +critical+. */
+/* Gives free memory back because others need it. glibc writes headers of blocks when it does so, and copies
+ * their pages if other processes share them: in a +child+, and in a parent that has filled its holes, only if
+ * it is +critical+. A filler stays: to free it would be a write, and the next child would use its hole. */
 static void
 cow_allocator_release(bool child, bool critical)
 {
-    if (!child || cow_allocator.kind != COW_ALLOCATOR_GLIBC) cow_allocator_trim();
+    const bool shared = child || cow_allocator.fillers != NULL;
+
+    if (!shared || cow_allocator.kind != COW_ALLOCATOR_GLIBC) cow_allocator_trim();
     else if (cow_allocator.on && critical) cow_allocator.calls.trim(0);
 }
 

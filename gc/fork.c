@@ -4,13 +4,14 @@
  *
  *     cow_prefork            in the process that forks, before fork(2), without the VM lock:
  *         1. seal            prepares and seals the heap, if seal_policy.h says that it pays
- *         2. finalizers      of dead objects run here, so that they do not run in both processes; then
+ *         2. young tables    for the child are made (young_tables.h); that may collect
+ *         3. finalizers      of dead objects run here, so that they do not run in both processes; then
  *                            handlers of signals
- *         3. mark stack      chunks that are not in use go back to the system
- *         4. VM words        that a child has freed are used again, if that child forks in turn
- *         5. malloc          what is free shall not be where a child allocates
- *         6. pressure        memory that both processes share is made
- *         7. report          a line on standard error, if RUBY_GC_FORK_REPORT asks for it (fork_report.h)
+ *         4. mark stack      chunks that are not in use go back to the system
+ *         5. VM words        that a child has freed are used again, if that child forks in turn
+ *         6. malloc          what is free shall not be where a child allocates
+ *         7. pressure        memory that both processes share is made
+ *         8. report          a line on standard error, if RUBY_GC_FORK_REPORT asks for it (fork_report.h)
  *     cow_postfork_child     in the child, with the VM lock:
  *         1. malloc          gives the child an arena of its own, if it has arenas to give
  *         2. walks           of threads that do not exist in the child are dropped
@@ -32,6 +33,7 @@
 #include "fork_report.h"
 
 void rb_gc_check_ints(void); /* vm_hooks.c */
+void rb_gc_allocate_for_child(void); /* vm_hooks.c */
 
 /* Would a full collection find the memory that it needs? Maps so much memory and unmaps it. */
 static bool
@@ -165,6 +167,7 @@ static void
 cow_prefork(rb_objspace_t *objspace)
 {
     cow_seal_before_fork(objspace);
+    rb_gc_allocate_for_child();
     cow_finalize_as_job(objspace);
     /* What has come until now is this process's alone. From here to fork(2) no Ruby runs. */
     rb_gc_check_ints();

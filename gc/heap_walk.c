@@ -16,7 +16,7 @@ static void gc_rest(rb_objspace_t *objspace);
 /* A walk of the heap. Other Ractors may run meanwhile, claim slots of the pages and fill them, so the walk
  * writes nothing there. As long as a walk exists, nothing is marked in steps or swept lazily, the header of
  * an object that dies is emptied, and the page at which the walk is stays in its heap (cow_page_is_walked). A
- * walk whose Fiber is never resumed holds that page and its own list, and nothing more. */
+ * walk whose Fiber is never resumed goes on until the process ends. */
 struct cow_walk {
     struct cow_walk *next;
     rb_objspace_t *objspace;

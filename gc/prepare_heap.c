@@ -48,14 +48,15 @@ cow_seal_lock(void)
 }
 
 /* Makes one full collection after which all survivors are old, then seals the heap. Runs no finalizers: the
- * caller does so, without the lock. Gives false, and seals nothing, if there is no memory for it. */
+ * caller does so, without the lock. Gives false, and seals nothing, if there is no memory for it, or if it is
+ * not wanted any more: another Ractor may have switched full collections off before the lock was taken. */
 static bool
 cow_seal_prepare(rb_objspace_t *objspace)
 {
     unsigned int level = cow_seal_lock();
 
     gc_rest(objspace);
-    if (!rb_gc_try_before_seal()) {
+    if (!cow_seal_wanted(objspace, COW_SEAL_AUTO) || !rb_gc_try_before_seal()) {
         rb_gc_vm_unlock(level);
         return false;
     }

@@ -32,6 +32,7 @@
  * Who writes this memory after a fork: a process writes the struct at readings.
  */
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -368,8 +369,9 @@ cow_pressure_files_started(struct cow_pressure_files *files, int32_t pid)
     return field ? strtoull(field, NULL, 10) : 0;
 }
 
-/* Gives the bytes of a process's part of memory, shared pages in parts; -1: there is no such process any
- * more, or it is not known. +pid+ 0 is the caller. */
+/* Gives the bytes of a process's part of memory, shared pages in parts; 0: it has ended, and its parent has
+ * not waited for it; -1: not known. +pid+ 0 is the caller. A process that has changed its user id may not be
+ * asked for its part (proc_pid_smaps(5), ptrace(2)); statm would count all that it shares in full. */
 static inline double
 cow_pressure_files_taken(struct cow_pressure_files *files, int32_t pid)
 {
@@ -378,9 +380,10 @@ cow_pressure_files_taken(struct cow_pressure_files *files, int32_t pid)
         double pss = cow_pressure_number(files->text, "Pss:");
         if (pss >= 0) return pss * 1024;
     }
-    /* A process that has ended, and that its parent has not waited for, has no pages. */
-    const double bytes = cow_pressure_files_resident(files, files->above);
-    return bytes > 0 ? bytes : -1;
+    else if (pid != 0 && (errno == EACCES || errno == EPERM)) {
+        return -1;
+    }
+    return cow_pressure_files_resident(files, files->above);
 }
 
 #endif /* COW_PRESSURE_FILES_H */

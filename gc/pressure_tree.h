@@ -65,7 +65,11 @@ cow_pressure_tree_due(struct cow_pressure_tree *tree, uint64_t now)
 {
     uint64_t before = __atomic_load_n(&tree->read_at, __ATOMIC_RELAXED);
 
-    if (before != 0 && (int64_t)(now - before) < (int64_t)(COW_PRESSURE_WINDOW_NS / 2)) return false;
+    const int64_t age = (int64_t)(now - before);
+
+    /* One that lies far ahead is of a clock that was set back since, as after a checkpoint, or nonsense. */
+    if (before != 0 && age > -(int64_t)COW_PRESSURE_WINDOW_NS && age < (int64_t)(COW_PRESSURE_WINDOW_NS / 2))
+        return false;
     return __atomic_compare_exchange_n(&tree->read_at, &before, now, false, __ATOMIC_ACQ_REL,
                                        __ATOMIC_RELAXED);
 }
@@ -136,9 +140,24 @@ cow_pressure_tree_account(struct cow_pressure_tree *tree, int32_t pid, uint64_t 
     }
 }
 
-/* Gives the bytes of all processes. Renews stale notes by asking the kernel, and forgets processes that it
- * does not know any more, whose number another one has, or of which +alive+ says that they have ended.
- * +files+ gives room for texts. */
+/* Asks the kernel what another process takes. Gives false if it has ended, or another one has its number.
+ * Where the kernel does not say it to this process, what the other one has noted itself stays. */
+static inline bool
+cow_pressure_tree_renew(struct cow_pressure_process *process, struct cow_pressure_files *files, int32_t pid,
+                        uint64_t now)
+{
+    const uint64_t started = cow_pressure_files_started(files, pid);
+    const uint64_t noted = __atomic_load_n(&process->started, __ATOMIC_RELAXED);
+    double bytes = cow_pressure_files_taken(files, pid);
+
+    if (bytes == 0 || (started != 0 && noted != 0 && started != noted)) return false;
+    if (bytes < 0) bytes = (double)__atomic_load_n(&process->kilobytes, __ATOMIC_RELAXED) * 1024;
+    cow_pressure_tree_note(process, noted ? noted : started, bytes, now);
+    return true;
+}
+
+/* Gives the bytes of all processes. Renews stale notes, and forgets processes that have ended. +files+ gives
+ * room for texts. */
 static inline double
 cow_pressure_tree_sum(struct cow_pressure_tree *tree, struct cow_pressure_files *files,
                       bool (*alive)(int32_t pid), uint64_t now)
@@ -156,14 +175,8 @@ cow_pressure_tree_sum(struct cow_pressure_tree *tree, struct cow_pressure_files 
         const int64_t age = (int64_t)(now - noted_at);
 
         if (there && age >= (int64_t)COW_PRESSURE_NOTE_STALE_NS && renewed < COW_PRESSURE_NOTES_RENEWED) {
-            const uint64_t started = cow_pressure_files_started(files, pid);
-            const double bytes = cow_pressure_files_taken(files, pid);
-
             renewed++;
-            const uint64_t noted = __atomic_load_n(&process->started, __ATOMIC_RELAXED);
-
-            there = bytes >= 0 && (noted == 0 || started == noted);
-            if (there) cow_pressure_tree_note(process, started, bytes, now);
+            there = cow_pressure_tree_renew(process, files, pid, now);
         }
         if (there) {
             sum += (double)__atomic_load_n(&process->kilobytes, __ATOMIC_RELAXED) * 1024;

@@ -6,7 +6,8 @@
  * reading it. Holds the entry points of the collector that need the VM's own headers.
  *
  * Entry points: rb_gc_obj_plain_p, rb_gc_obj_needs_cleanup; rb_objspace_each_objects_alone,
- * rb_objspace_each_free_slots; rb_gc_call_as_postponed_job, rb_gc_check_ints, rb_gc_current_thread.
+ * rb_objspace_each_free_slots; rb_gc_call_as_postponed_job, rb_gc_check_ints, rb_gc_current_thread;
+ * rb_gc_before_seal, rb_gc_try_before_seal, rb_gc_allocate_for_child.
  *
  * Who writes this memory after a fork: nobody; this file has no memory of its own.
  */
@@ -136,6 +137,16 @@ rb_gc_before_seal(void)
 #endif
 #ifdef RB_YJIT_FORKS
     if (rb_yjit_enabled_p) rb_yjit_before_seal();
+#endif
+}
+
+/* Called before a fork, when the heap is sealed: allocates what the child will need. That may collect, so the
+ * finalizers of what has died run after it. */
+void
+rb_gc_allocate_for_child(void)
+{
+#ifdef COW_YOUNG_TABLES_H
+    rb_young_tables_prefork();
 #endif
 }
 

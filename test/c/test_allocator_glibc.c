@@ -39,7 +39,7 @@ count_trims(size_t pad)
     return 1;
 }
 
-/* Where others need memory a child trims only if it must. */
+/* Where others need memory a process that shares its own trims only if it must. */
 static void
 test_release(void **state)
 {
@@ -54,6 +54,15 @@ test_release(void **state)
     cow_allocator.on = false;
     cow_allocator_release(true, true);
     assert_int_equal(trims, 2);
+
+    static struct cow_allocator_filler filler;
+    cow_allocator.on = true;
+    cow_allocator.fillers = &filler;
+    cow_allocator_release(false, false);
+    assert_int_equal(trims, 2);
+    cow_allocator_release(false, true);
+    assert_int_equal(trims, 3);
+    assert_ptr_equal(cow_allocator.fillers, &filler);
 }
 
 static void

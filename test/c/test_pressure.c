@@ -17,13 +17,17 @@
 #define MB (1024.0 * 1024)
 
 /* The files that the double has, ended by a path of NULL. */
-static struct { const char *path, *text; } files[24];
+static struct { const char *path, *text; } files[24]; /* without a text: it may not be read */
 
 static ssize_t
 double_read(const char *path, char *text, size_t size)
 {
     for (int i = 0; files[i].path; i++) {
         if (strcmp(files[i].path, path) != 0) continue;
+        if (files[i].text == NULL) {
+            errno = EACCES;
+            return -1;
+        }
         const size_t length = strlen(files[i].text);
         memcpy(text, files[i].text, length < size ? length : size);
         return (ssize_t)(length < size ? length : size);
@@ -303,6 +307,11 @@ test_memory_of_the_process(void **state)
     snprintf(text, sizeof(text), "first\nRss:   900 kB\nPss:   800 kB\n");
     put("/proc/self/smaps_rollup", text);
     assert_near(cow_pressure_files_taken(&texts, 0), 800.0 * 1024);
+
+    put("/proc/7/statm", "5000 300 20 1 0 10 0\n");
+    assert_near(cow_pressure_files_taken(&texts, 7), 300.0 * cow_os->page_size());
+    put("/proc/7/smaps_rollup", NULL);
+    assert_true(cow_pressure_files_taken(&texts, 7) == -1);
 }
 
 /* A level rises at once and falls by one after two windows without a reason. */
@@ -429,6 +438,7 @@ test_tree_readings(void **state)
     cow_pressure_tree_publish(&tree, COW_PRESSURE_CALM, COW_PRESSURE_NONE, false, now + 4 * SECOND);
     cow_pressure_tree_level(&tree, &cause, &any, now + 4 * SECOND);
     assert_false(any);
+    assert_true(cow_pressure_tree_due(&tree, now - 5 * SECOND)); /* the clock was set back */
 }
 
 /* Of twenty processes each reads once: the shares are those of a second all the same. */
@@ -484,6 +494,30 @@ test_tree_sum(void **state)
         cow_pressure_tree_account(&tree, 1000 + i, 0, MB, now);
     }
     assert_true(tree.processes[COW_PRESSURE_PROCESSES - 1].pid > 1000);
+}
+
+/* What a process has noted itself stays where nobody else may ask for it: 16 has changed its user id, all of
+ * /proc is hidden for 15; 13 has ended. */
+static void
+test_tree_sum_of_processes_that_may_not_be_asked(void **state)
+{
+    static struct cow_pressure_tree tree;
+    uint64_t now = 100 * SECOND;
+
+    put("/proc/16/smaps_rollup", NULL);
+    put("/proc/16/statm", "900000 900000 0 0 0 0 0\n");
+    put("/proc/16/stat", "16 (a) S 1 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 777 21\n");
+    cow_pressure_tree_account(&tree, 13, 2, 50 * MB, now);
+    cow_pressure_tree_account(&tree, 15, 3, 3 * MB, now);
+    cow_pressure_tree_account(&tree, 16, 777, 5 * MB, now);
+    for (int i = 0; i < 3; i++) {
+        now += COW_PRESSURE_NOTE_STALE_NS;
+        assert_near(cow_pressure_tree_sum(&tree, &texts, alive, now), 8 * MB);
+    }
+    /* Another process has its number now. */
+    put("/proc/16/stat", "16 (a) S 1 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 888 21\n");
+    now += COW_PRESSURE_NOTE_STALE_NS;
+    assert_near(cow_pressure_tree_sum(&tree, &texts, alive, now), 3 * MB);
 }
 
 static void
@@ -644,6 +678,7 @@ main(void)
         cmocka_unit_test(test_tree_readings),
         cmocka_unit_test_setup(test_tree_of_processes_that_read_once, without_files),
         cmocka_unit_test_setup(test_tree_sum, without_files),
+        cmocka_unit_test_setup(test_tree_sum_of_processes_that_may_not_be_asked, without_files),
         cmocka_unit_test(test_tree_turns),
         cmocka_unit_test(test_tree_with_several_turns),
         cmocka_unit_test(test_the_system),

@@ -505,6 +505,73 @@ class TestUpstreamCrashes < Minitest::Test
     RUBY
   end
 
+  # Not known upstream: what is frozen and refers to more than itself is moved, too.
+  def test_frozen_objects_that_are_moved_to_another_ractor
+    needs_malloc_checks
+    run_tried(<<~'RUBY')
+      there_and_back = lambda do |object|
+        ractor = Ractor.new { Ractor.receive }
+        ractor.send(object, move: true)
+        ractor.take
+      end
+      array = Array.new(200_000) { Object.new }.freeze
+      part = array.dup
+      same 200_000, there_and_back[array].size
+      GC.start
+      must_raise(Ractor::MovedError) { array.size }
+      must_raise(Ractor::MovedError) { part[199_999].inspect }
+
+      string = +"x" * 1_000_000
+      string.instance_variable_set(:@more, [["it"]])
+      copy = string.freeze.dup
+      got = there_and_back[string]
+      same [["it"]], got.instance_variable_get(:@more)
+      same 1_000_000, got.size
+      got = nil
+      GC.start
+      same "x" * 1_000_000, copy
+      must_raise(Ractor::MovedError) { string.size }
+
+      [[1, +"a"].freeze, Struct.new(:a).new(+"b").freeze, { c: +"c" }.freeze].each do |twice|
+        expected = twice.to_a
+        first, second = there_and_back[[twice, twice]]
+        same true, first.equal?(second)
+        same [expected, true], [first.to_a, first.frozen?]
+      end
+      GC.verify_internal_consistency
+    RUBY
+  end
+
+  # Not known upstream.
+  def test_string_that_a_system_call_writes_is_not_moved
+    run_tried(<<~'RUBY')
+      reader, writer = IO.pipe
+      string = +"x" * 1000
+      thread = Thread.new { reader.readpartial(100_000, string) }
+      Thread.pass until thread.stop?
+      ractor = Ractor.new { Ractor.receive.size }
+      must_raise(RuntimeError) { ractor.send(string, move: true) }
+      writer << "written"
+      thread.join
+      same "written", string
+      ractor.send(string, move: true)
+      same 7, ractor.take
+    RUBY
+  end
+
+  # Not known upstream: the collector keeps what the table of moved objects refers to.
+  def test_many_objects_that_are_moved_while_the_collector_runs
+    run_tried(<<~'RUBY', timeout: 120)
+      array = Array.new(30) { |i| [["element #{i}" * 5], { i => [+"value"] }] }
+      expected = Marshal.load(Marshal.dump(array))
+      ractor = Ractor.new { Ractor.receive }
+      GC.stress = true
+      ractor.send(array, move: true)
+      GC.stress = false
+      same expected, ractor.take
+    RUBY
+  end
+
   # Not known upstream.
   def test_permutation_of_an_array_that_to_int_shortens
     run_tried(<<~'RUBY')
@@ -534,6 +601,43 @@ class TestUpstreamCrashes < Minitest::Test
       same [1, 2, 3.5, -4], buffer.get_values(%i[U8 u16 F64 S8], 0)
       must_raise(ArgumentError) { buffer.set_value(:U8, 16, 1) }
       must_raise(IO::Buffer::AccessError) { IO::Buffer.for("abc").set_value(:U8, 0, 1) }
+    RUBY
+  end
+
+  # Not known upstream.
+  def test_io_buffer_and_offsets_that_wrap
+    run_tried(<<~'RUBY')
+      buffer = IO::Buffer.new(1 << 20)
+      last = 2**64 - 1
+      must_raise(ArgumentError) { buffer.get_value(:U8, last) }
+      must_raise(ArgumentError) { buffer.get_value(:U64, last - 6) }
+      must_raise(ArgumentError) { buffer.set_value(:U32, last - 2, 1) }
+      must_raise(ArgumentError) { buffer.get_string(last, 1) }
+      must_raise(ArgumentError) { buffer.get_string(1, last) }
+      must_raise(ArgumentError) { buffer.set_string("abc", last, 2) }
+      must_raise(ArgumentError) { buffer.set_string("abc", 0, last, 2) }
+      must_raise(ArgumentError) { buffer.copy(IO::Buffer.for("abc"), 0, last, 2) }
+      must_raise(ArgumentError) { buffer.slice(last, 2) }
+      must_raise(ArgumentError) { buffer.clear(0, last, 2) }
+      same 0, buffer.get_value(:U8, (1 << 20) - 1)
+      same "", buffer.get_string(1 << 20, 0)
+    RUBY
+  end
+
+  # Not known upstream.
+  def test_io_buffer_that_fileno_shrinks
+    run_tried(<<~'RUBY')
+      require "tempfile"
+      Tempfile.create(binmode: true) do |file|
+        file.write("x" * (4 << 20))
+        file.flush
+        %i[read write pread pwrite].each do |name|
+          buffer = IO::Buffer.new(4 << 20)
+          io = with(:fileno) { buffer.resize(16); file.fileno }
+          from = name.start_with?("p") ? [0] : []
+          must_raise(ArgumentError) { buffer.public_send(name, io, *from, 1 << 20, 2 << 20) }
+        end
+      end
     RUBY
   end
 
