@@ -31,8 +31,8 @@ module CowRuby
   # SignalException. COWRUBY_REHEARSAL=off skips it all.
   # The application sees "cowruby.rehearsal" in the environment of each request.
   #
-  # At the end the connections of Active Record are closed, then +after+ (or the
-  # block) is called: close there what must not cross a fork.
+  # At the end the connections of Active Record and Sequel are closed, then +after+ (or
+  # the block) is called: close there what must not cross a fork.
   #
   # A server can rehearse without this line (rehearsal/auto.rb), and jobs have a rehearsal
   # of their own (rehearsal/jobs.rb).
@@ -193,7 +193,7 @@ module CowRuby
                            left_out: @reasons.values.sum, reasons: @reasons, kind: kind)
       return tell("nothing to send, #{@report.omissions}#{@mistake}") if @requests.empty?
 
-      rehearse
+      guarded { rehearse }
       sent
       tell(@report.to_s)
       @report
@@ -347,7 +347,8 @@ module CowRuby
         stop(thread, interrupted) if thread&.alive?
       ensure
         @report.seconds = now - started
-        [method(:close_active_record), *@after].each { |step| guarded("at the end: ") { step.call } }
+        close = [method(:close_active_record), method(:close_sequel)]
+        [*close, *@after].each { |step| guarded("at the end: ") { step.call } }
       end
     end
 
@@ -473,7 +474,23 @@ module CowRuby
       return unless defined?(::ActiveRecord::Base)
 
       handler = ::ActiveRecord::Base.connection_handler
-      handler.method(:clear_all_connections!).arity.zero? ? handler.clear_all_connections! : handler.clear_all_connections!(:all)
+      if all_is_no_role?(handler)
+        handler.all_connection_pools.each(&:disconnect!)
+      elsif handler.method(:clear_all_connections!).arity.zero?
+        handler.clear_all_connections!
+      else
+        handler.clear_all_connections!(:all)
+      end
+    end
+
+    # In Active Record 6.1 and 7.0 :all is the name of a role that nobody has.
+    def all_is_no_role?(handler)
+      handler.respond_to?(:all_connection_pools) && ::ActiveRecord.respond_to?(:version) &&
+        ::ActiveRecord.version < Gem::Version.new("7.1.0.a")
+    end
+
+    def close_sequel
+      ::Sequel::DATABASES.each(&:disconnect) if defined?(::Sequel::DATABASES)
     end
 
     # An exception in words, also one whose message raises.

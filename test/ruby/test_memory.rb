@@ -389,6 +389,8 @@ class TestMemory < Minitest::Test
     assert_match(/huge pages are in use\. /, findings(shared, huge_pages: "[always] madvise never").join)
     set = findings(shared, environment: "SECRET=1\0RUBY_GC_SEAL=off\0RUBY_GC_HEAP_FREE_SLOTS=10000\0")
     assert_equal(%w[RUBY_GC_SEAL=off RUBY_GC_HEAP_FREE_SLOTS=10000], set.map { |text| text.split.first })
+    set = findings(shared, environment: "RUBY_GC_HEAP_FREE_SLOTS=\e]0;x\a\xff#{"9" * 99}\0".b)
+    assert_equal ["RUBY_GC_HEAP_FREE_SLOTS= ]0;x ?#{"9" * 33} is set:"], set.map { |text| text[/.*set:/] }
   end
 
   def test_each_kind_of_memory_has_a_cause

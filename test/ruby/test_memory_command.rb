@@ -246,6 +246,17 @@ class TestMemoryCommand < Minitest::Test
     end
   end
 
+  def test_a_textfile_behind_a_link_of_another_user
+    skip "needs root" unless Process.uid.zero?
+    Dir.mktmpdir do |directory|
+      File.write(file = File.join(directory, "real.prom"), "old")
+      File.symlink("real.prom", link = File.join(directory, "link.prom"))
+      File.lchown(65_534, 65_534, link)
+      assert_error("link.prom cannot be written: it is a link of another user", 1, 100, "--textfile", link)
+      assert_equal "old", File.read(file)
+    end
+  end
+
   # A process with the same number, as in a container, was killed while it wrote; or it is somebody else's.
   def test_what_is_left_beside_a_textfile
     Dir.mktmpdir do |directory|

@@ -556,6 +556,36 @@ class TestRehearsal < Minitest::Test
     end
   end
 
+  # There :all means a role of that name.
+  def test_connections_of_active_record_before_7_1
+    %w[6.1.7 7.0.8 7.1.0.alpha 8.0.1].each do |version|
+      calls = []
+      pool = Object.new
+      pool.define_singleton_method(:disconnect!) { calls << :disconnect! }
+      handler = Object.new
+      handler.define_singleton_method(:all_connection_pools) { [pool, pool] }
+      handler.define_singleton_method(:clear_all_connections!) { |role = nil| calls << role }
+      base = Class.new { define_singleton_method(:connection_handler) { handler } }
+      Object.const_set(:ActiveRecord, Module.new).const_set(:Base, base)
+      ActiveRecord.define_singleton_method(:version) { Gem::Version.new(version) }
+      rehearse(["/"])
+      assert_equal version < "7.1" ? %i[disconnect! disconnect!] : [:all], calls, version
+    ensure
+      Object.send(:remove_const, :ActiveRecord)
+    end
+  end
+
+  def test_connections_of_sequel
+    calls = []
+    database = Object.new
+    database.define_singleton_method(:disconnect) { calls << :disconnect }
+    Object.const_set(:Sequel, Module.new).const_set(:DATABASES, [database])
+    rehearse(["/"])
+    assert_equal [:disconnect], calls
+  ensure
+    Object.send(:remove_const, :Sequel)
+  end
+
   def test_it_leaves_no_variables_of_the_thread
     app = App.new { Thread.current[:mine] = 1; Thread.current.thread_variable_set(:mine, 1); [200, {}, []] }
     rehearse(["/"], app: app)

@@ -659,6 +659,36 @@ class TestRehearsalAuto < Minitest::Test
     assert_equal [0, 0, 200, 200], Array.new(4) { |round| found.grep(/#{"abcd"[round]}/).size }
   end
 
+  # It would end the process at each start.
+  def test_a_page_that_ends_the_process
+    ends = 'ANSWERS["/b"] = ->(env) { env["cowruby.rehearsal"] ? exit!(9) : [200, {}, ["fine"]] }'
+    note("+ 3.00 http /a", "+ 2.00 http /b", "+ 1.00 http /c")
+    env = { COWRUBY_REHEARSAL: "auto", PLACE: @place, COUNT: "60" }.transform_keys(&:to_s)
+    _, status = run_ruby_status("#{COMMON}\n#{ends}\n#{SERVERS.fetch(:unicorn)}", env: env, options: OPTIONS)
+    assert_equal 9, status.exitstatus
+    assert_match(%r{\A\d+ /b\n\z}, File.read(file("#{NOTES}.sending")))
+    assert_equal 0o100600, File.stat(file("#{NOTES}.sending")).mode
+
+    out = serve(:unicorn, "auto", more: ends, PATHS: "/b")
+    assert_match(%r{ended with its process, at /b, which is left out from now on; none is made this time$}, out)
+    assert_empty rehearsed(out)
+    out = serve(:unicorn, "auto", more: ends, PATHS: "/b")
+    assert_equal %w[/a /c], rehearsed(out).uniq
+    refute_path_exists file("#{NOTES}.sending")
+  end
+
+  # Of a server that rehearses at the same time, or rubbish.
+  def test_a_note_of_another_process
+    note("+ 3.00 http /a")
+    ["#{Process.pid} /a\n", "x", "", "99999999999999999999 /a\n", "1 /a", "1 /token/x\n"].each do |text|
+      write("#{NOTES}.sending", text)
+      assert_equal ["/a"], rehearsed(serve(:unicorn, "auto")).uniq, text
+      refute_path_exists file("#{NOTES}.sending")
+    end
+    write("#{NOTES}.sending", "1 /a\n", 0o622)
+    assert_match(/nothing will be noted: \S+sending can be written by other users$/, serve(:unicorn, "auto"))
+  end
+
   # The file of a master that ended before it had removed the journal, or cannot write.
   def test_a_journal_that_stays
     today = Time.now.utc.strftime("%Y-%m-%d")
@@ -746,12 +776,13 @@ class TestRehearsalAuto < Minitest::Test
   def test_what_is_notable
     fine = %w[/ /posts /posts/17 /posts/10-best-cities-of-europe-2024 /wiki/Main_Page /a.json /2026/11/27
               /%C3%A9t%C3%A9 /authors /blog/insider /tags/c++
-              /shows/lost/s01e02 /posts/how-to-pay-and-send /docs/utf8mb4 /a/iso8859-15]
+              /shows/lost/s01e02 /posts/how-to-pay-and-send /run-of-the-mill /players /docs/utf8mb4 /a/iso8859-15]
     assert_empty(fine.reject { |target| Notable.target?(target) })
     not_fine = ["/reset/x", "/users/confirmation?t=1", "/sign_in", "/logout", "/unsubscribe", "/p/a@b.c",
                 "/p/a%40b.c", "/i/Ab3xY9", "/%74oken/x", "/f/f81d4fae-7dec-11d0-a765-00a0c91e6bf6", "/x?y",
                 "/s/eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc", "/t/qRtVxYzAbWcDeF", "/o/12345678901",
                 "/i/k3j9d2x8", "/gift/7QX4K9W2", "/f/3f2a9c1b7e4d", "/posts/7/like", "/cart/add/5", "/pay",
+                "/news/mark_as_read", "/cart/add_to_cart/5", "/clear_cache",
                 "/#{"a" * 300}", "/a b", "//a",
                 "/%2e%2e/x", "relative", "", "/admin", "/posts/7/delete", "/a\xff"]
     assert_empty(not_fine.select { |target| Notable.target?(target) })

@@ -13,7 +13,8 @@ class TestBootstrap < Minitest::Test
     File.chmod(0o755, write("configure", <<~'SH'))
       #!/bin/sh
       echo "configure $*" >>calls
-      touch config.status
+      printf '#!/bin/sh\necho "config.status $*" >>calls; touch config.status\n' >config.status
+      chmod 755 config.status
       printf '%%:\n\t@echo making $@ >>calls\nMakefile: ;\n' >Makefile
       echo 'configure: CowRuby 0.1'
     SH
@@ -21,7 +22,7 @@ class TestBootstrap < Minitest::Test
     File.utime(Time.now - 100, Time.now - 100, *%w[configure.ac gc/revision.h].map { |f| File.join(@top, f) })
     @bin = File.join(@dir, "bin")
     FileUtils.mkdir_p(@bin)
-    commands = %w[autoconf cat dirname env grep id make mkdir paste rm ruby rustc sed sh sort
+    commands = %w[autoconf cat chmod dirname env grep id make mkdir paste rm ruby rustc sed sh sort
                   tail touch tr uname]
     commands.each do |name|
       path = ENV["PATH"].split(":").map { |d| File.join(d, name) }.find { |f| File.executable?(f) }
@@ -145,6 +146,17 @@ class TestBootstrap < Minitest::Test
     _, err, status = bootstrap("check", "--", "--prefix=/opt/x", "--disable-yjit")
     assert status.success?, err
     assert_equal ["configure --prefix=/opt/x --disable-yjit", "making check"], calls
+  end
+
+  # An update brings a newer configure.
+  def test_arguments_stay_when_configure_is_newer
+    debian(installed: all_packages)
+    assert bootstrap("--", "--prefix=/opt/x").last.success?
+    later = Time.now + 10
+    File.utime(later, later, File.join(@top, "configure"))
+    _, err, status = bootstrap
+    assert status.success?, err
+    assert_equal ["configure --prefix=/opt/x", "config.status --recheck", "config.status "], calls
   end
 
   def test_a_ruby_that_is_not_packaged_will_do

@@ -31,6 +31,9 @@ module CowRuby
       end
 
       def self.segments(path)
+        # A link in a container may lead to a device of this machine, and to open one may do something.
+        return [] unless File.file?(path)
+
         File.open(path, File::RDONLY | File::NONBLOCK | File::BINARY) do |file|
           head = file.read(HEAD_SIZE).to_s
           return [] unless head.start_with?(SIGN) && head.bytesize == HEAD_SIZE

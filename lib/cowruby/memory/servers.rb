@@ -41,9 +41,10 @@ module CowRuby
           named && look.programs.include?(program(procfs.command_line(pid)))
         end
 
-        # The name of the program that was started by +words+, also by ruby or Bundler; nil if there is none.
+        # The name of the program that was started by +words+, also by ruby or Bundler; nil if there is none. It
+        # stands in front, and a stranger's process may have a million words.
         def program(words)
-          name, *rest = words.map { |word| File.basename(word) }
+          name, *rest = words.first(16).map { |word| File.basename(word) }
           return name unless name&.match?(/\A(?:ruby|bundle)[\d.]*\z/)
 
           rest = rest.drop_while { |word| word.start_with?("-") || word == "exec" }

@@ -11,8 +11,15 @@ module CowRuby
 
       # Raises Error, and leaves no other file behind.
       def self.write(path, text)
-        # What a link leads to is replaced, and never a device, as /dev/stdout is.
-        place = File.symlink?(path) ? File.realpath(path) : path
+        # What a link leads to is replaced, and never a device, as /dev/stdout is. In a directory that all can
+        # write, another user may have put the link there.
+        place = path
+        if File.symlink?(path)
+          foreign = ![0, Process.euid].include?(File.lstat(path).uid)
+          raise Error, "#{path} cannot be written: it is a link of another user" if foreign
+
+          place = File.realpath(path)
+        end
         plain = !File.exist?(place) || File.file?(place) || File.directory?(place)
         raise Error, "#{path} cannot be written: it is no plain file" unless plain
 

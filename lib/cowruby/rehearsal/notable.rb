@@ -27,12 +27,12 @@ module CowRuby
         callbacks?|sso|saml|sessions?|delet\w*|destroy\w*|remov\w*|cancel\w*|export\w*|download\w*|admin\w*|shared?|
         api[_-]?keys?|webhooks?
       )(?![a-z])/ix
-      # A path with such a part does something, whatever its method is.
+      # A path with such a part, or one that begins so (add_to_cart), does something, whatever its method is.
       ACTING = %r{/(?:
         accept|add|approve|archive|buy|checkout|clear|create|decline|deny|disable|dislike|downvote|enable|flush|
         follow|like|mark|pay|publish|purge|rebuild|refresh|reject|resend|restart|restore|revoke|run|send|start|
         stop|sync|toggle|track|trigger|undo|unfollow|unlike|unpublish|upvote|vote
-      )(?:[/?]|\z)}ix
+      )(?:[/?_]|\z)}ix
       PERSON = /@/
       # Parts of a target: between these a token stands alone.
       PART = %r{[/?&=;,+:~!$'()*|]+}

@@ -14,6 +14,9 @@ module CowRuby
     # 1.5 MB of a worker's own memory. A master adds the journal to the file when it starts, and puts a new
     # file in its place, so that whoever reads it finds a whole one. What is not of this form is set aside as
     # .bad.
+    #
+    # A master that rehearses has one more file, with its number and the target that it sends. Where that is
+    # still there at the next start, the master did not come to the end.
     class Notes
       # Not to be used: somebody else could have written it.
       class Refused < StandardError; end
@@ -36,6 +39,7 @@ module CowRuby
         @directory = File.dirname(path)
         @journal = "#{path}.journal"
         @journals = ["#{@journal}.old", @journal]
+        @sending = "#{path}.sending"
         @query = query
         @usable = {}
       end
@@ -93,7 +97,34 @@ module CowRuby
         end
       end
 
+      # Writes down that +target+ is being sent. Raises Refused or SystemCallError.
+      def sending(target)
+        text = "#{Process.pid} #{target}\n"
+        open_own(@sending, File::WRONLY | File::CREAT | File::TRUNC) { |file| file.syswrite(text) }
+      end
+
+      # Nothing is being sent any more.
+      def sent
+        FileUtils.rm_f(@sending)
+      end
+
+      # What a process that has ended was sending; nil: nothing. Raises Refused or SystemCallError.
+      def unfinished
+        text = open_own(@sending, File::RDONLY) { |file| file.read(2 * Notable::LONGEST).to_s } or return
+        process, target = text.match(/\A([1-9]\d{0,6}) (\S+)\n\z/)&.captures
+        target if process && !running?(process.to_i) && usable?(target)
+      end
+
       private
+
+      # In a container the next master has the same number.
+      def running?(process)
+        process != Process.pid && Process.kill(0, process) == 1
+      rescue Errno::ESRCH
+        false
+      rescue SystemCallError
+        true
+      end
 
       def prepare
         parent = File.dirname(@directory)

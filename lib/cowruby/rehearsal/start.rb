@@ -87,14 +87,14 @@ module CowRuby
         Rehearsal.tell("#{name} is 0 or 1, not #{value.inspect}") unless value.empty?
       end
 
-      def rehearse(list, **options)
+      def rehearse(list, app: @app, **options)
         if list.is_a?(String) && !File.exist?(list)
           return Rehearsal.tell("there is no file #{list}: COWRUBY_REHEARSAL is off, auto, or a file")
         end
 
         return Rehearsal.tell("not made at a reload of #{@name}, whose workers have ended already") if @reload
 
-        Rehearsal.new(@app, list, **options).run
+        Rehearsal.new(app, list, **options).run
       rescue Unusable => e
         Rehearsal.tell("#{e.message} (see COWRUBY_REHEARSAL_HOST)")
       end
@@ -119,12 +119,39 @@ module CowRuby
         content = notes.read
         requests = content.requests(COUNT)
         return nothing_noted(notes, told) if requests.empty?
+        return if !told && ended?(notes)
 
         judge = Judge.new
         secure = https
-        report = rehearse(requests, host: host || HOST, address: ADDRESS, drop: judge,
-                                    https: secure.nil? ? content.https? : secure)
+        report = rehearse(requests, app: told ? @app : telling(notes), host: host || HOST, address: ADDRESS,
+                                    drop: judge, https: secure.nil? ? content.https? : secure)
         forget(notes, judge) if report && !told
+      ensure
+        notes.sent if @telling == Process.pid
+      end
+
+      # The application; it writes down what it is asked for, in case that ends the process.
+      def telling(notes)
+        @telling = Process.pid
+        lambda do |env|
+          begin
+            notes.sending(env["REQUEST_URI"])
+          rescue Notes::Refused, SystemCallError
+            nil # it goes without
+          end
+          @app.call(env)
+        end
+      end
+
+      # Did a page end the process of the rehearsal before? It would do so at each start. It may have been
+      # another one, as where memory was short, so the server starts now and rehearses the next time.
+      def ended?(notes)
+        target = notes.unfinished or return false
+        left_out = notes.leave_out([target], patience: 1)
+        notes.sent
+        done = ", which is left out from now on" if left_out
+        Rehearsal.tell("the one before ended with its process, at #{target}#{done}; none is made this time")
+        true
       end
 
       def nothing_noted(notes, told)
