@@ -533,7 +533,7 @@ class TestUpstreamCrashes < Minitest::Test
       must_raise(Ractor::MovedError) { string.size }
 
       [[1, +"a"].freeze, Struct.new(:a).new(+"b").freeze, { c: +"c" }.freeze].each do |twice|
-        expected = twice.to_a
+        expected = Marshal.load(Marshal.dump(twice.to_a))
         first, second = there_and_back[[twice, twice]]
         same true, first.equal?(second)
         same [expected, true], [first.to_a, first.frozen?]
