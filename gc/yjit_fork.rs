@@ -22,7 +22,7 @@ pub struct Inherited {
     pub mapped_code: usize,
     /// Bytes that Rust had allocated
     pub alloc_size: usize,
-    /// Inline code below is inherited. After a code GC new code may be there, too.
+    /// Inline code below is inherited.
     pub code_end: Option<CodePtr>,
 }
 
@@ -49,6 +49,11 @@ pub extern "C" fn rb_yjit_postfork_child() {
         code_end: Some(cb.get_write_ptr()),
     };
     unsafe { INHERITED = inherited };
+}
+
+/// Called before a code GC, after which nothing runs that is inherited, and new code takes its place.
+pub fn forget_code() {
+    unsafe { INHERITED.code_end = None };
 }
 
 /// Called before a process seals its heap, with the VM lock.

@@ -51,7 +51,8 @@ pub static mut rb_yjit_entry_threshold: u64 = 0;
 static mut WAITS: bool = false;
 /// How many iseqs there were at the fork; 0 in a process that was not forked.
 static mut INHERITED_ISEQS: u64 = 0;
-static mut SWITCHED_OFF: bool = false;
+/// Has the user switched the waiting off? None: not asked yet.
+static mut SWITCHED_OFF: Option<bool> = None;
 static mut HITS: [u8; 1 << HITS_BITS] = [0; 1 << HITS_BITS];
 
 extern "C" {
@@ -61,7 +62,16 @@ extern "C" {
     fn rb_warn(format: *const c_char, ...);
 }
 
-/// Has the user switched the waiting off? Warns of a value that is not understood.
+/// Reads RUBY_YJIT_FORK_POLICY, once. Warns of a value that is not understood; a warning may run Ruby, so a caller
+/// that will hold the VM lock reads before it takes that.
+pub fn read_setting() {
+    unsafe {
+        if SWITCHED_OFF.is_none() {
+            SWITCHED_OFF = Some(switched_off());
+        }
+    }
+}
+
 fn switched_off() -> bool {
     match std::env::var("RUBY_YJIT_FORK_POLICY").as_deref() {
         Ok("off") => true,
@@ -76,13 +86,13 @@ fn switched_off() -> bool {
 
 /// Called when YJIT is enabled.
 pub fn init() {
-    unsafe { SWITCHED_OFF = switched_off() };
+    read_setting();
     wait_if_an_application_is_inherited();
 }
 
 fn wait_if_an_application_is_inherited() {
     unsafe {
-        if SWITCHED_OFF || get_option!(thresholds_given) || INHERITED_ISEQS < LEAST_ISEQS {
+        if SWITCHED_OFF == Some(true) || get_option!(thresholds_given) || INHERITED_ISEQS < LEAST_ISEQS {
             return;
         }
         if !WAITS {

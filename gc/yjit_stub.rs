@@ -89,7 +89,7 @@ struct Shape(RegMapping, u8, i8, u32);
 struct FreeStub(CodePtr, u8);
 
 static mut FREE: Option<HashMap<Shape, Vec<FreeStub>>> = None;
-/// Outlined code below is inherited. After a code GC new code may be there, too.
+/// Outlined code below is inherited.
 static mut INHERITED_END: Option<CodePtr> = None;
 
 /// Gives the shape of a stub for +iseq+; none if it is one to which a frame returns.
@@ -156,15 +156,21 @@ pub fn reuse(ctx: u32, iseq: IseqPtr, ocb: &mut OutlinedCb, branch: usize, targe
     Some(stub)
 }
 
-/// Forgets the stubs that could be used again. Called before a code GC.
+/// Forgets the stubs that could be used again, and which are inherited. Called before a code GC.
 pub fn forget() {
-    unsafe { FREE = None };
+    unsafe {
+        FREE = None;
+        INHERITED_END = None;
+    }
+    crate::fork::forget_code();
 }
 
 /// Called in the child of a fork.
 pub fn inherit() {
-    forget();
-    unsafe { INHERITED_END = Some(CodegenGlobals::get_outlined_cb().unwrap().get_write_ptr()) };
+    unsafe {
+        FREE = None;
+        INHERITED_END = Some(CodegenGlobals::get_outlined_cb().unwrap().get_write_ptr());
+    }
 }
 
 #[cfg(test)]

@@ -53,6 +53,19 @@ class TestUpstreamYJIT < Minitest::Test
   end
 
   # It failed in 5 of 5 runs.
+  # Pristine CRuby does not have this fault.
+  def test_a_class_in_a_method_has_the_block_of_the_method
+    out = run_yjit(<<~'RUBY')
+      def given
+        class << self
+          50.times.map { [block_given?, defined?(yield)] }.uniq
+        end
+      end
+      p given {}, given
+    RUBY
+    assert_equal %([[true, "yield"]]\n[[false, nil]]\n), out
+  end
+
   def test_string_dup_leaves_no_empty_slot_to_the_collector
     run_yjit(<<~'RUBY')
       GC.stress = true
@@ -198,6 +211,52 @@ class TestUpstreamYJIT < Minitest::Test
 
       count
     RUBY
+  end
+
+  # Not known upstream: it is another frame of the same method that was compiled.
+  def test_frame_that_is_older_than_yjit_and_another_one
+    skip "no YJIT in this build" unless defined?(RubyVM::YJIT)
+    out = run_ruby(<<~'RUBY', options: %w[-W0 --yjit-disable --yjit-call-threshold=1])
+      def count(escapes)
+        i = 0
+        locals = (-> {} if escapes)
+        Fiber.yield
+        i = tap { break i + 1 } while i < 50
+        [i, locals&.binding&.local_variable_get(:i)]
+      end
+      young, old = [false, true].map { |escapes| Fiber.new { count(escapes) }.tap(&:resume) }
+      RubyVM::YJIT.enable
+      p young.resume, old.resume
+    RUBY
+    assert_equal "[50, nil]\n[50, 50]\n", out
+  end
+
+  # Not known upstream. The room for code ends in a called method, which is compiled together with the second
+  # way to come to a block that is there. That is invalidated when the constant changes.
+  def test_blocks_that_were_given_up_for_want_of_room
+    skip "no YJIT in this build" unless defined?(RubyVM::YJIT)
+    [300, 330, 360, 390].each do |lines|
+      run_ruby(<<~RUBY, options: [*YJIT, "--yjit-exec-mem-size=1"], timeout: 120)
+        K = 1
+        number = 0
+        body = "k = K.to_s\n" * #{lines}
+        define = lambda do
+          number += 1
+          eval "def site\#{number}(object) = (object.called; K)"
+          two = Array.new(2) { Class.new { class_eval "def called\n\#{body}k\nend" }.new }
+          two.each { |object| 2.times { send("site\#{number}", object) } }
+        end
+        compiled = -> { RubyVM::YJIT.runtime_stats[:compiled_iseq_count] }
+        loop do
+          before = compiled.call
+          define.call
+          break if compiled.call == before
+        end
+        2.times { |i| Object.send(:remove_const, :K); K = i }
+        (1..number).each { |i| send("site\#{i}", Class.new { def called = 1 }.new) }
+        GC.start
+      RUBY
+    end
   end
 
   def test_bug_22074_more_locals_than_a_byte_can_count
