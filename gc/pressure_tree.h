@@ -172,8 +172,9 @@ cow_pressure_tree_sum(struct cow_pressure_tree *tree, struct cow_pressure_files 
         if (pid == 0) continue;
         bool there = alive(pid);
         const uint64_t noted_at = __atomic_load_n(&process->noted_at, __ATOMIC_ACQUIRE);
-        const int64_t age = (int64_t)(now - noted_at);
+        int64_t age = (int64_t)(now - noted_at);
 
+        if (age < -(int64_t)COW_PRESSURE_WINDOW_NS) age = INT64_MAX; /* as in cow_pressure_tree_due */
         if (there && age >= (int64_t)COW_PRESSURE_NOTE_STALE_NS && renewed < COW_PRESSURE_NOTES_RENEWED) {
             renewed++;
             there = cow_pressure_tree_renew(process, files, pid, now);

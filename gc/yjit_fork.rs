@@ -51,7 +51,7 @@ pub extern "C" fn rb_yjit_postfork_child() {
     unsafe { INHERITED = inherited };
 }
 
-/// Called before a code GC, after which nothing runs that is inherited, and new code takes its place.
+/// Called before a code GC: nothing that is inherited is entered any more, and new code takes its place.
 pub fn forget_code() {
     unsafe { INHERITED.code_end = None };
 }

@@ -162,7 +162,6 @@ pub fn forget() {
         FREE = None;
         INHERITED_END = None;
     }
-    crate::fork::forget_code();
 }
 
 /// Called in the child of a fork.

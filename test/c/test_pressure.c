@@ -514,9 +514,9 @@ test_tree_sum_of_processes_that_may_not_be_asked(void **state)
         now += COW_PRESSURE_NOTE_STALE_NS;
         assert_near(cow_pressure_tree_sum(&tree, &texts, alive, now), 8 * MB);
     }
-    /* Another process has its number now. */
+    /* Another process has its number now; and the clock was set back. */
     put("/proc/16/stat", "16 (a) S 1 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 888 21\n");
-    now += COW_PRESSURE_NOTE_STALE_NS;
+    now -= COW_PRESSURE_NOTE_STALE_NS;
     assert_near(cow_pressure_tree_sum(&tree, &texts, alive, now), 3 * MB);
 }
 

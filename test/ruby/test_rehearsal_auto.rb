@@ -666,7 +666,7 @@ class TestRehearsalAuto < Minitest::Test
     env = { COWRUBY_REHEARSAL: "auto", PLACE: @place, COUNT: "60" }.transform_keys(&:to_s)
     _, status = run_ruby_status("#{COMMON}\n#{ends}\n#{SERVERS.fetch(:unicorn)}", env: env, options: OPTIONS)
     assert_equal 9, status.exitstatus
-    assert_match(%r{\A\d+ /b\n\z}, File.read(file("#{NOTES}.sending")))
+    assert_equal "/b\n", File.read(file("#{NOTES}.sending"))
     assert_equal 0o100600, File.stat(file("#{NOTES}.sending")).mode
 
     out = serve(:unicorn, "auto", more: ends, PATHS: "/b")
@@ -680,12 +680,20 @@ class TestRehearsalAuto < Minitest::Test
   # Of a server that rehearses at the same time, or rubbish.
   def test_a_note_of_another_process
     note("+ 3.00 http /a")
-    ["#{Process.pid} /a\n", "x", "", "99999999999999999999 /a\n", "1 /a", "1 /token/x\n"].each do |text|
+    mark = file("#{NOTES}.sending")
+    ["x", "", "/token/x\n", "/a", "/a\xff\n", "/#{"a" * 1_000}\n"].each do |text|
       write("#{NOTES}.sending", text)
       assert_includes rehearsed(serve(:unicorn, "auto")), "/a", text
-      refute_path_exists file("#{NOTES}.sending")
+      refute_path_exists mark
     end
-    write("#{NOTES}.sending", "1 /a\n", 0o622)
+    write("#{NOTES}.sending", "/a\n")
+    File.open(mark) do |file|
+      file.flock(File::LOCK_EX)
+      assert_includes rehearsed(serve(:unicorn, "auto")), "/a"
+      assert_equal "/a\n", File.read(mark), "it is the other one's"
+    end
+    assert_empty rehearsed(serve(:unicorn, "auto"))
+    write("#{NOTES}.sending", "/a\n", 0o622)
     assert_match(/nothing will be noted: \S+sending can be written by other users$/, serve(:unicorn, "auto"))
   end
 

@@ -532,6 +532,15 @@ class TestUpstreamCrashes < Minitest::Test
       same "x" * 1_000_000, copy
       must_raise(Ractor::MovedError) { string.size }
 
+      # What stops in the middle leaves the array. No method is called.
+      ractor = Ractor.new { Ractor.receive }
+      array = [Object.new, Mutex.new].freeze
+      must_raise(Ractor::Error) { ractor.send(array, move: true) }
+      same 2, array.size
+      named = Class.new(Array) { def initialize_copy(_) = raise("called") }.new([[1]]).freeze
+      ractor.send(named, move: true)
+      same [true, [[1]]], ractor.take.then { |got| [got.frozen?, got.to_a] }
+
       [[1, +"a"].freeze, Struct.new(:a).new(+"b").freeze, { c: +"c" }.freeze].each do |twice|
         expected = Marshal.load(Marshal.dump(twice.to_a))
         first, second = there_and_back[[twice, twice]]
@@ -625,7 +634,7 @@ class TestUpstreamCrashes < Minitest::Test
   end
 
   # Not known upstream.
-  def test_io_buffer_that_fileno_shrinks
+  def test_io_buffer_that_to_io_shrinks
     run_tried(<<~'RUBY')
       require "tempfile"
       Tempfile.create(binmode: true) do |file|
@@ -633,9 +642,12 @@ class TestUpstreamCrashes < Minitest::Test
         file.flush
         %i[read write pread pwrite].each do |name|
           buffer = IO::Buffer.new(4 << 20)
-          io = with(:fileno) { buffer.resize(16); file.fileno }
           from = name.start_with?("p") ? [0] : []
-          must_raise(ArgumentError) { buffer.public_send(name, io, *from, 1 << 20, 2 << 20) }
+          to_io = with(:to_io) { buffer.resize(16); file }
+          to_io.define_singleton_method(:fileno) { file.fileno }
+          must_raise(ArgumentError) { buffer.public_send(name, to_io, *from, 1 << 20, 2 << 20) }
+          buffer = IO::Buffer.new(4 << 20)
+          same 4 << 20, buffer.public_send(name, with(:to_io) { file }, *from, 0, 0) if name.start_with?("p")
         end
       end
     RUBY

@@ -52,7 +52,6 @@ class TestUpstreamYJIT < Minitest::Test
     OUT
   end
 
-  # It failed in 5 of 5 runs.
   # Pristine CRuby does not have this fault.
   def test_a_class_in_a_method_has_the_block_of_the_method
     out = run_yjit(<<~'RUBY')
@@ -66,6 +65,7 @@ class TestUpstreamYJIT < Minitest::Test
     assert_equal %([[true, "yield"]]\n[[false, nil]]\n), out
   end
 
+  # It failed in 5 of 5 runs.
   def test_string_dup_leaves_no_empty_slot_to_the_collector
     run_yjit(<<~'RUBY')
       GC.stress = true

@@ -15,8 +15,8 @@ module CowRuby
     # file in its place, so that whoever reads it finds a whole one. What is not of this form is set aside as
     # .bad.
     #
-    # A master that rehearses has one more file, with its number and the target that it sends. Where that is
-    # still there at the next start, the master did not come to the end.
+    # A master that rehearses has one more file locked, with the target that it sends. Where that is there and
+    # not locked, a master did not come to its end.
     class Notes
       # Not to be used: somebody else could have written it.
       class Refused < StandardError; end
@@ -97,34 +97,46 @@ module CowRuby
         end
       end
 
-      # Writes down that +target+ is being sent. Raises Refused or SystemCallError.
+      # To be called before a rehearsal. Gives what one that did not come to its end was sending; nil: nothing, or
+      # another server rehearses. Raises Refused or SystemCallError.
+      def begin_sending
+        file = opened(@sending, File::RDWR | File::CREAT)
+        check_plain(@sending, file)
+        @mark = file if file.flock(File::LOCK_EX | File::LOCK_NB)
+        return unless @mark
+
+        target = file.read(2 * Notable::LONGEST).to_s.b[/\A(\S+)\n\z/, 1]
+        target if target && usable?(target)
+      ensure
+        file.close if file && @mark.nil?
+      end
+
+      # Writes down that +target+ is being sent.
       def sending(target)
-        text = "#{Process.pid} #{target}\n"
-        open_own(@sending, File::WRONLY | File::CREAT | File::TRUNC) { |file| file.syswrite(text) }
+        return unless @mark
+
+        text = "#{target}\n"
+        @mark.pwrite(text, 0)
+        @mark.truncate(text.bytesize)
+      rescue SystemCallError
+        nil # it goes without
       end
 
-      # Nothing is being sent any more.
-      def sent
-        FileUtils.rm_f(@sending)
-      end
+      # Nothing is being sent any more. +keep+: let the next start see what was.
+      def sent(keep: false)
+        return unless @mark
 
-      # What a process that has ended was sending; nil: nothing. Raises Refused or SystemCallError.
-      def unfinished
-        text = open_own(@sending, File::RDONLY) { |file| file.read(2 * Notable::LONGEST).to_s } or return
-        process, target = text.match(/\A([1-9]\d{0,6}) (\S+)\n\z/)&.captures
-        target if process && !running?(process.to_i) && usable?(target)
+        File.unlink(@sending) unless keep
+      rescue SystemCallError
+        nil
+      ensure
+        # A child that a request has forked has the file open too.
+        @mark&.flock(File::LOCK_UN)
+        @mark&.close
+        @mark = nil
       end
 
       private
-
-      # In a container the next master has the same number.
-      def running?(process)
-        process != Process.pid && Process.kill(0, process) == 1
-      rescue Errno::ESRCH
-        false
-      rescue SystemCallError
-        true
-      end
 
       def prepare
         parent = File.dirname(@directory)
@@ -166,14 +178,18 @@ module CowRuby
       def open_own(path, flags)
         file = opened(path, flags) or return
         begin
-          stat = file.stat
-          raise Refused, "#{path} is no regular file of its own" unless stat.file? && stat.nlink == 1
-
-          check_owner(path, stat)
+          check_plain(path, file)
           yield file
         ensure
           file.close
         end
+      end
+
+      def check_plain(path, file)
+        stat = file.stat
+        raise Refused, "#{path} is no regular file of its own" unless stat.file? && stat.nlink == 1
+
+        check_owner(path, stat)
       end
 
       def opened(path, flags)

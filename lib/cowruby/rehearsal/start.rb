@@ -47,6 +47,7 @@ module CowRuby
         @app = app
         @reload = reload
         @value = Start.value
+        @process = Process.pid
       end
 
       # Rehearses unless that is +done+. Gives the application that workers shall call: @app, or
@@ -127,18 +128,13 @@ module CowRuby
                                     drop: judge, https: secure.nil? ? content.https? : secure)
         forget(notes, judge) if report && !told
       ensure
-        notes.sent if @telling == Process.pid
+        notes.sent if Process.pid == @process
       end
 
       # The application; it writes down what it is asked for, in case that ends the process.
       def telling(notes)
-        @telling = Process.pid
         lambda do |env|
-          begin
-            notes.sending(env["REQUEST_URI"])
-          rescue Notes::Refused, SystemCallError
-            nil # it goes without
-          end
+          notes.sending(env["REQUEST_URI"])
           @app.call(env)
         end
       end
@@ -146,9 +142,9 @@ module CowRuby
       # Did a page end the process of the rehearsal before? It would do so at each start. It may have been
       # another one, as where memory was short, so the server starts now and rehearses the next time.
       def ended?(notes)
-        target = notes.unfinished or return false
+        target = notes.begin_sending or return false
         left_out = notes.leave_out([target], patience: 1)
-        notes.sent
+        notes.sent(keep: !left_out)
         done = ", which is left out from now on" if left_out
         Rehearsal.tell("the one before ended with its process, at #{target}#{done}; none is made this time")
         true
