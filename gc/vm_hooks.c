@@ -136,7 +136,7 @@ rb_gc_before_seal(void)
     rb_young_tables_merge();
 #endif
 #ifdef RB_YJIT_FORKS
-    if (rb_yjit_enabled_p) rb_yjit_before_seal();
+    if (rb_yjit_enabled_p && !rb_yjit_before_seal()) rb_memerror();
 #endif
 }
 

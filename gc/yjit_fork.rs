@@ -56,10 +56,15 @@ pub fn forget_code() {
     unsafe { INHERITED.code_end = None };
 }
 
-/// Called before a process seals its heap, with the VM lock.
+/// Called before a process seals its heap, with the VM lock. Gives false if there is no memory for it; what has two
+/// parts keeps them then.
 #[no_mangle]
-pub extern "C" fn rb_yjit_before_seal() {
+pub extern "C" fn rb_yjit_before_seal() -> bool {
+    if !(CodegenGlobals::try_reserve() && Invariants::try_reserve()) {
+        return false;
+    }
     CodegenGlobals::merge();
     Invariants::merge();
     word::merge();
+    true
 }

@@ -79,7 +79,12 @@ impl<T: Copy> YoungVec<T> {
         }
     }
 
-    /// Makes one of both parts.
+    /// Gets the memory that merge needs. False: there is none.
+    pub fn try_reserve(&mut self) -> bool {
+        self.inherited.is_empty() || self.inherited.try_reserve_exact(self.own.len()).is_ok()
+    }
+
+    /// Makes one of both parts. Without try_reserve the process ends if there is no memory.
     pub fn merge(&mut self) {
         if !self.inherited.is_empty() {
             merge_parts(&mut self.inherited, &mut self.own);
@@ -140,7 +145,12 @@ impl<K: Eq + Hash, V: PartialEq> YoungMap<K, V> {
         }
     }
 
-    /// Makes one of both parts.
+    /// Gets the memory that merge needs. False: there is none.
+    pub fn try_reserve(&mut self) -> bool {
+        self.inherited.is_empty() || self.inherited.try_reserve(self.own.len()).is_ok()
+    }
+
+    /// Makes one of both parts. Without try_reserve the process ends if there is no memory.
     pub fn merge(&mut self) {
         if !self.inherited.is_empty() {
             merge_parts(&mut self.inherited, &mut self.own);
@@ -163,7 +173,10 @@ mod tests {
         values.inherit(); // of the child of a child: nothing
         assert_eq!(values.last_mut(), Some(&mut 299));
         assert!((0..300).all(|index| values.get(index) == index));
+        assert!(values.try_reserve());
+        let place = values.inherited.as_ptr();
         values.merge();
+        assert_eq!(values.own.as_ptr(), place, "the room that was asked for");
         values.push(300);
         assert!((0..301).all(|index| values.get(index) == index));
         values.inherit();
@@ -188,6 +201,7 @@ mod tests {
         assert_eq!(look(&table), [Some("one"), Some("deux"), Some("three"), None]);
         table.insert(2, "two");
         assert_eq!(table.get(&2), Some(&"two"));
+        assert!(table.try_reserve());
         table.merge();
         assert_eq!(look(&table), [Some("one"), Some("two"), Some("three"), None]);
         assert!(table.inherited.is_empty());

@@ -24,11 +24,30 @@ class TestDebTool < Minitest::Test
     debian = File.join(PACKAGING, "debian")
     output, status = Open3.capture2e("sh", "-n", stdin_data: File.read("#{debian}/cowruby.postrm"))
     assert status.success?, output
-    purging = %r{if \[ "\$1" = purge \]; then\n +rm -rf /opt/cowruby$}
-    assert_match(purging, File.read("#{debian}/cowruby.postrm"))
     command = %r{^Link: /usr/bin/cowruby\nAlternative: /opt/cowruby/bin/ruby$}
     assert_match(command, File.read("#{debian}/cowruby.alternatives"))
     assert_includes File.read("#{ToolTest::TOP}/tool/deb"), "--prefix=/opt/cowruby"
+  end
+
+  # Gems of the package go with it, but no ruby that came to its place in another way.
+  def test_purging
+    Dir.mktmpdir do |dir|
+      prefix = File.join(dir, "cowruby")
+      script = File.read(File.join(PACKAGING, "debian/cowruby.postrm"))
+      assert_includes script, "/opt/cowruby"
+      script.gsub!("/opt/cowruby", prefix)
+      purge = lambda do |argument|
+        output, status = Open3.capture2e("sh", "-s", argument, stdin_data: script)
+        assert status.success?, output
+        File.exist?(prefix)
+      end
+      FileUtils.mkdir_p("#{prefix}/lib/ruby/gems")
+      assert purge.call("remove")
+      refute purge.call("purge")
+      FileUtils.mkdir_p("#{prefix}/bin")
+      FileUtils.touch("#{prefix}/bin/ruby")
+      assert purge.call("purge")
+    end
   end
 
   def test_tool_deb_fills_in_all_that_is_left_open
