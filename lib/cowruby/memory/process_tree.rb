@@ -106,10 +106,9 @@ module CowRuby
         [member, *children.fetch(pid, []).flat_map { |child| descend(child, depth + 1, children) }]
       end
 
-      # It may hold any bytes; a title that is none, as of a kernel's thread, is empty.
+      # A title that is none, as of a kernel's thread, is empty.
       def title(pid)
-        @titles[pid] ||=
-          @procfs.title(pid).force_encoding(Encoding::UTF_8).scrub("?").gsub(/[^[:print:]]/, " ")
+        @titles[pid] ||= Procfs.printable(@procfs.title(pid))
       end
 
       # Role and index.

@@ -18,6 +18,11 @@ module CowRuby
         end
       end
 
+      # Text of another process, on one line and fit for a terminal: whoever started it has chosen the bytes.
+      def self.printable(text)
+        text.dup.force_encoding(Encoding::UTF_8).scrub("?").gsub(/[^[:print:]]/, " ")
+      end
+
       # Files that were opened so far.
       attr_reader :reads
 

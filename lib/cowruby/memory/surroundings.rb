@@ -70,15 +70,10 @@ module CowRuby
         environment = @procfs.read(@worker.member.origin, "environ").to_s.split("\0")
         set = environment.to_h { |text| text.split("=", 2).then { |name, value| [name, value.to_s] } }
         VARIABLES.filter_map do |name, (values, what)|
-          "#{name}=#{printable(set[name])} is set: #{what}" if set[name]&.match?(values)
+          "#{name}=#{Procfs.printable(set[name])[0, 40]} is set: #{what}" if set[name]&.match?(values)
         end
       rescue Forbidden
         []
-      end
-
-      # Whoever started the master has chosen it, and root may look.
-      def printable(value)
-        value.dup.force_encoding(Encoding::UTF_8).scrub("?").gsub(/[^[:print:]]/, " ")[0, 40]
       end
     end
   end
