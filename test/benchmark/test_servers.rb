@@ -111,6 +111,25 @@ class TestWrkAtWork < Minitest::Test
     assert_match(/\A\d+ failed, status 500\z/, result.complaint)
   end
 
+  def test_wrk_ends_with_who_started_it_even_if_that_is_killed
+    @listener.close
+    silent = TCPServer.new("127.0.0.1", 0)
+    player = fork do
+      Wrk.play(silent.addr[1], @list.path, 0, 1)
+    ensure
+      exit!
+    end
+    # wrk connects once before its connections, and waits for an answer.
+    2.times { silent.accept }
+    wrk = ProcessTable.tree(player) - [player]
+    assert_equal 1, wrk.size
+    Process.kill(:KILL, player)
+    Process.wait(player)
+    assert(Clock.wait_until(5) { wrk.none? { |pid| ProcessTable.alive?(pid) } })
+  ensure
+    silent&.close
+  end
+
   # A group whose limit cannot be set at first, and a server with one worker: this process.
   PressedGroup = Struct.new(:used, :limits) do
     def without_limit = -1

@@ -15,6 +15,8 @@ module CowBench
     CONNECTIONS = 4
     # Seconds, a bound only.
     LONGEST = 900
+    # It ends with us, even if we are killed: it would keep a processor busy until LONGEST.
+    ENDS_WITH_US = %w[setpriv --pdeathsig KILL].freeze
 
     # What one part of the list gave.
     Result = Struct.new(:requests, :errors, :seconds, :p50, :p99, :bytes, :complaint, keyword_init: true) do
@@ -49,7 +51,7 @@ module CowBench
     end
 
     def self.command(port, list, first, count, connections)
-      ["wrk", "--threads", "1", "--connections", connections.to_s, "--duration", "#{LONGEST}s",
+      [*ENDS_WITH_US, "wrk", "--threads", "1", "--connections", connections.to_s, "--duration", "#{LONGEST}s",
        "--timeout", "30s",
        "--script", SCRIPT, "http://127.0.0.1:#{port}", "--", list, first.to_s, count.to_s]
     end
