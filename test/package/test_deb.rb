@@ -72,11 +72,16 @@ class TestDeb < Minitest::Test
     refute status.success?, "dpkg still knows it"
   end
 
-  # Debian's tools know it by the name and the version that the ruby says.
+  # Debian's tools know it by the name and the version that the ruby says, and the release of Debian.
   def is_known_by_its_name
     assert_equal "#{PREFIX}/bin/ruby", File.realpath("/usr/bin/cowruby")
     assert_match(/\Acowruby-memory of CowRuby /, run!("cowruby-memory", "--version"))
-    assert_equal says_what_it_is.join("+cow"), run!("dpkg-query", "-W", "-f", "${Version}", "cowruby")
+    version = run!("dpkg-query", "-W", "-f", "${Version}", "cowruby")
+    assert_match(/\A#{Regexp.escape(says_what_it_is.join("+cow"))}(~(deb|ubuntu)\d[\d.]*)?\z/, version)
+    release = File.read("/etc/os-release").scan(/^(ID|VERSION_ID)="?([\w.]+)/).to_h
+    return unless release["ID"] == "debian" && release["VERSION_ID"]
+
+    assert_equal "~deb#{release["VERSION_ID"]}", version[/~.*/]
   end
 
   def ruby = "cowruby"
