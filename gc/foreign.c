@@ -8,6 +8,7 @@
  */
 
 #include "foreign.h"
+#include "ruby/thread.h"
 
 #if COW_SHARED_MIDDLE && defined(HAVE_DLOPEN) && defined(HAVE_DL_ITERATE_PHDR)
 # include <dlfcn.h>

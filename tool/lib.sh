@@ -33,8 +33,10 @@ kind_options() {
         echo "XCFLAGS=" ;;
       profile) # with the census of gc/census.c, for benchmark/pages
         echo "optflags='-O3 -fno-omit-frame-pointer' cppflags='-DCOW_CENSUS=1'" ;;
-      debug)
-        echo "optflags=-O1 cppflags='-DRUBY_DEBUG=1 -DRGENGC_CHECK_MODE=1'" ;;
+      debug) # with the errors that gcc 14 makes of C that older ones warn of
+        echo "optflags='-O1 -Werror=implicit-function-declaration -Werror=implicit-int" \
+             "-Werror=int-conversion -Werror=incompatible-pointer-types'" \
+             "cppflags='-DRUBY_DEBUG=1 -DRGENGC_CHECK_MODE=1'" ;;
       strict)
         echo "optflags=-O1 cppflags='-DRUBY_DEBUG=1 -DRGENGC_CHECK_MODE=2'" ;;
       asan) # of jemalloc's blocks it knows nothing; the rest as in CRuby's doc/contributing/building_ruby.md
