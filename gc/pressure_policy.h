@@ -9,7 +9,7 @@
  *
  *     calm      the heap may be as big as growth_policy.h says.
  *     moderate  the extra memory is halved, and what is free goes back to the system.
- *     critical  it is quartered, and full collections find what is free, one a window.
+ *     critical  it is a third or a quarter, and full collections find what is free, one a window.
  *
  * Algorithm: a level rises at once. It falls by one when COW_PRESSURE_CALM_WINDOWS windows have passed in
  * which no reading would have raised it so far, so that memory is not asked for again as soon as it is given
@@ -215,7 +215,8 @@ cow_pressure_fault(struct cow_pressure *pressure, long faults, uint64_t now)
 }
 
 /* Gives the share of time in collections that is aimed at: +share+ when calm. A room is as the root of it
- * (growth_policy.h), so four times the share halve it. */
+ * (growth_policy.h), so four times the share halve it. Half of the time is the most: from there a share of
+ * 5 per cent leaves a third of the room. */
 static inline double
 cow_pressure_share(const struct cow_pressure *pressure, double share)
 {
@@ -226,7 +227,7 @@ cow_pressure_share(const struct cow_pressure *pressure, double share)
     return wanted < most ? wanted : most;
 }
 
-/* Gives which part holds of a limit that no price of collections decides: as rooms, it is halved and
+/* Gives which part holds of a limit that no price of collections decides: it is halved and
  * quartered. */
 static inline size_t
 cow_pressure_part(const struct cow_pressure *pressure, size_t limit)
