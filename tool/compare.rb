@@ -158,12 +158,15 @@ class Comparison
 
   def write
     FileUtils.mkdir_p(@output)
-    rows = @rows.to_h { |row| [row.title, { outcomes: row.outcomes, tests: row.details }] }
+    rows = @rows.to_h { |row| [row.title, kept(row)] }
     results = { machine: @machine, builds: [@stock, @cow].map { |ruby| { name: ruby.kind, path: ruby.path } },
                 @name => rows }
     keep("results.json", JSON.pretty_generate(results) << "\n")
     keep("tables.md", "# #{@name}\n\n#{head}\n#{table}")
   end
+
+  # What results.json has of a row.
+  def kept(row) = { outcomes: row.outcomes, tests: row.details }
 
   # No path of this checkout is kept.
   def keep(name, text)

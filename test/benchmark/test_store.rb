@@ -86,7 +86,7 @@ class TestStore < Minitest::Test
     refused(%r{/somewhere/src is outside this repository})
     write(mapped: "/somewhere/json.so")
     refused(%r{/somewhere/json.so is outside this repository})
-    write(path: "/usr/bin/ruby", commands: ["benchmark/run --output /tmp/x --files ^a/b"])
+    write(path: "/usr/bin/ruby", mapped: %([&'"/]), commands: ["benchmark/run --output /tmp/x --files ^a/b"])
     assert_predicate store.last, :success?
   end
 

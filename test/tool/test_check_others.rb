@@ -118,9 +118,10 @@ class TestCheckOthers < Minitest::Test
     end
     assert_match(/the same on both: (1 failed, 1 skipped|1 skipped, 1 failed)$/, out)
     assert_equal "3 passed, 0 failed, 6 skipped\n", out.lines.last
-    results = JSON.parse(File.read("#{@out}/results.json"))
-    assert_equal({ "stock" => "failed", "cow" => "failed" },
-                 results["others"]["mine 1.0 child"]["tests"]["TestMine#test_c"])
+    tests, results = %w[tests results].map { |name| JSON.parse(File.read("#{@out}/#{name}.json")) }
+    assert_equal({ "stock" => "failed", "cow" => "failed" }, tests["mine 1.0 child"]["TestMine#test_c"])
+    assert_equal({ "passed" => 1, "failed" => 0, "skipped" => 2, "differ" => {} },
+                 results["others"]["mine 1.0 child"])
     assert_includes File.read("#{@out}/tables.md"), "| mine 1.0 | child | 1 | 0 | 2 |\n"
   end
 

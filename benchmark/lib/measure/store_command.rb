@@ -21,8 +21,8 @@ module CowBench
     DIGITS = 7
     # Paths in a command.
     PATH = %r{(?:^|[ ='])(/[^ ']+)}
-    # A text of JSON that is a path.
-    NAME_OF_FILE = %r{"(/[^"]+)"}
+    # A text of JSON that is a path; a quote within a text ends none.
+    NAME_OF_FILE = %r{(?<!\\)"(/[^"]+)"}
     # Directories that other machines have as well.
     COMMON = %r{\A/(usr|opt|tmp|dev)/}
 
