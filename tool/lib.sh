@@ -42,6 +42,8 @@ kind_options() {
       asan) # of jemalloc's blocks it knows nothing; the rest as in CRuby's doc/contributing/building_ruby.md
         echo "--without-jemalloc --disable-yjit optflags=-O1" \
              "cflags='-fsanitize=address -fno-omit-frame-pointer -DUSE_MN_THREADS=0'" ;;
+      ubsan) # but for addresses: CRuby packs catch tables, and reads words of strings anywhere
+        echo "optflags=-O1 cflags='-fsanitize=undefined -fno-sanitize=alignment -fno-omit-frame-pointer'" ;;
       *) # a way to find mark bits
         others=$(grep -o -e '-DHEAP_PAGE_ALIGN_LOG=[0-9]*' -e '-DCOW_SHARED_MIDDLE=0' \
                       "$top/build/config.args" | paste -s -d ' ' -)

@@ -36,6 +36,17 @@ class TestCheck < Minitest::Test
     assert_equal(expected.transform_keys { |test| "test/ruby/test_a.rb TestA #{test}" }, o.tests)
   end
 
+  def test_each_place_of_undefined_behaviour_is_a_failure
+    assert_equal({ "no undefined behaviour" => "passed" }, undefined_behaviour([]).tests)
+    files = %w[found.1 found.2].map { |name| File.join(@dir, name) }
+    report = "../src/gc.c:12:3: runtime error: left shift of 1 by 64 places\n" \
+             "    #0 0x1a in cow_f ../src/gc.c:12\n"
+    files.each { |file| File.write(file, report) }
+    o = undefined_behaviour(files)
+    assert_equal({ "undefined behaviour in cow_f, gc.c" => "failed" }, o.tests)
+    assert_equal ["gc.c:12: left shift of 1 by 64 places (#{files.first})"], o.notes
+  end
+
   def test_of_a_file_that_failed_the_notes_tell_why
     output = <<~TEXT
       A#test_x = 0.10 s = .

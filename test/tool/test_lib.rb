@@ -52,6 +52,6 @@ class TestLib < Minitest::Test
   end
 
   def test_kinds_of_builds
-    assert_equal %w[cow stock profile debug strict asan arena alignoff binary linear header], builds
+    assert_equal %w[cow stock profile debug strict asan ubsan arena alignoff binary linear header], builds
   end
 end

@@ -52,7 +52,7 @@ class TestMake < Minitest::Test
   end
 
   OLD_NAMES = {
-    "CHECK" => %w[check check-quick check-c check-asan check-yjit check-baseline],
+    "CHECK" => %w[check check-quick check-c check-asan check-ubsan check-yjit check-baseline],
     "BENCHMARK" => %w[benchmark benchmark-quick benchmark-servers],
     "SERIES" => %w[check-series], "GEMS" => %w[check-gems], "SOAK" => %w[soak], "DEFINITION" => %w[definition]
   }.freeze
