@@ -75,17 +75,20 @@ module CowBench
       # Apache's children run as another user and read files here.
       File.chmod(0o755, directory)
       FileUtils.mkdir_p(File.join(directory, "public"))
+      user = apache_user
       values = { modules: MODULES, port: port, directory: directory, workers: Server::WORKERS,
-                 apache_user: apache_user }.merge(values)
+                 apache_user: user&.name, apache_group: user && group_of(user) }.merge(values)
       File.join(directory, name).tap { |file| File.write(file, template.result_with_hash(values)) }
     end
 
-    # Started by root, Apache wants another user for its own children.
+    # Started by root, Apache wants another user for its own children, and a group.
     def apache_user
       return unless Process.euid.zero?
 
-      Etc.passwd { |entry| return entry.name if %w[www-data nobody].include?(entry.name) }
+      Etc.passwd { |entry| return entry if %w[www-data nobody].include?(entry.name) }
     end
+
+    def group_of(user) = Etc.getgrgid(user.gid).name
 
     def apache(configuration)
       [Apache.program, "-f", configuration, "-D", "FOREGROUND"]
@@ -132,10 +135,10 @@ module CowBench
     def before_start
       FileUtils.mkdir_p(File.dirname(restart_file))
       user = Etc.getpwuid
-      group = Etc.getgrgid(user.gid).name
       values = { ruby: wrapper, app: @app.directory, passenger_root: ROOT,
                  restart: File.dirname(restart_file) }
-      @file = write_configuration("apache-passenger.conf", user: user.name, group: group, **values)
+      @file = write_configuration("apache-passenger.conf", user: user.name, group: group_of(user),
+                                                              **values)
     end
 
     # Passenger hands on only a part of its environment.
