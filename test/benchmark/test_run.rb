@@ -190,8 +190,9 @@ class TestRun < Minitest::Test
   def test_growth_in_a_cgroup
     Dir.mktmpdir do |directory|
       out, errors, status = command("run", *ONE, "--quick", "--only", "growth", "--output", directory)
+      reason = (out + errors)[/a cgroup cannot be made.*|no cgroups.*|.*no controller.*/]
+      skip reason if reason
       assert_predicate status, :success?, errors
-      skip "no cgroup can be made here" if out.match?(/a cgroup cannot be made|no cgroups|no controller/)
       assert_match(/^20,000 kept +[\d.]+$/, out)
       assert_match(/^drop +-?[\d.]+$/, out)
       assert_match(/^2 processes +[\d.]+$/, out)
