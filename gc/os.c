@@ -42,7 +42,8 @@ cow_os_random_bits(uint64_t *bits)
         errno = saved;
         if (bytes == NULL) return false;
         memcpy(bits, bytes + 8, sizeof(*bits));
-        *bits = (*bits ^ (uint64_t)getpid() << 32 ^ ++calls) * UINT64_C(0x9e3779b97f4a7c15);
+        calls++;
+        *bits = (*bits ^ (uint64_t)getpid() << 32 ^ calls) * UINT64_C(0x9e3779b97f4a7c15);
         *bits = (*bits ^ *bits >> 31) * UINT64_C(0xd1b54a32d192ed03);
     }
     return true;
