@@ -120,16 +120,15 @@ cow_arena_create(struct cow_arena_space *space)
         pages = COW_ARENA_FIRST + (last ? COW_ARENA_LEAST_PAGES : tried);
         if (pages > COW_ARENA_PAGES) pages = COW_ARENA_PAGES;
         arena = cow_os_reserve(spans, cow_arena_spans(pages, spans), COW_ARENA_SIZE);
+        if (arena && ((uintptr_t)arena >> COW_ARENA_LOG >= COW_ARENA_NUMBERS ||
+                      !cow_arena_commit_head(arena, pages))) {
+            cow_arena_unmap(arena, pages);
+            arena = NULL;
+        }
         if (arena == NULL) space->denied++;
         if (arena == NULL && last) return NULL;
     }
-
-    size_t number = (uintptr_t)arena >> COW_ARENA_LOG;
-    if (number >= COW_ARENA_NUMBERS || !cow_arena_commit_head(arena, pages)) {
-        cow_arena_unmap(arena, pages);
-        space->denied++;
-        return NULL;
-    }
+    const size_t number = (uintptr_t)arena >> COW_ARENA_LOG;
 
     memcpy(arena->sign, COW_ARENA_SIGN, sizeof(arena->sign));
     arena->head = (size_t)COW_ARENA_FIRST << HEAP_PAGE_ALIGN_LOG;

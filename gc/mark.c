@@ -95,9 +95,10 @@ gc_mark_set(rb_objspace_t *objspace, VALUE obj, const struct cow_object_bits *bi
 static inline bool
 gc_aging(rb_objspace_t *objspace, VALUE obj, const struct cow_object_bits *bits)
 {
-    /* Without full collections (GC.config, rgengc_allow_full_mark) nothing would free an old object. */
-    GC_ASSERT(gc_config_full_mark_val || !objspace->flags.promote_all);
-    if (!gc_config_full_mark_val) return false;
+    /* Without full collections (GC.config, rgengc_allow_full_mark) nothing would free an old object. One that
+     * is under way goes on as it began, or old objects would lose their uncollectible bits. */
+    GC_ASSERT(is_full_marking(objspace) || !objspace->flags.promote_all);
+    if (!gc_config_full_mark_val && !is_full_marking(objspace)) return false;
 
     GC_ASSERT(RVALUE_MARKING(objspace, obj) == FALSE);
     check_rvalue_consistency(objspace, obj);

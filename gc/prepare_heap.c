@@ -24,8 +24,7 @@
 #include "allocator.c"
 #include "allocator_stat.c"
 
-void rb_gc_before_seal(void); /* vm_hooks.c */
-bool rb_gc_try_before_seal(void);
+bool rb_gc_try_before_seal(void); /* vm_hooks.c */
 
 /* May the heap be sealed if the setting is at least +mode+, and is it big enough? */
 static bool
@@ -70,7 +69,7 @@ cow_seal_prepare(rb_objspace_t *objspace)
     return true;
 }
 
-/* What rb_gc_before_seal does, for a fork. Gives false if there is no memory for it. */
+/* What rb_gc_try_before_seal does, for a fork. Gives false if there is no memory for it. */
 static bool
 cow_prepare_heap_for_fork(rb_objspace_t *objspace)
 {
@@ -83,14 +82,18 @@ cow_prepare_heap_for_fork(rb_objspace_t *objspace)
 }
 
 /* Opens all sealed pages, because Process.warmup compacts the whole heap, and makes all objects candidates to
- * become old (gc_set_candidate_object_i). */
+ * become old (gc_set_candidate_object_i). Raises NoMemoryError, without the lock, if there is no memory. */
 static void
 cow_prepare_heap_begin(rb_objspace_t *objspace)
 {
     unsigned int level = cow_seal_lock();
 
     gc_rest(objspace);
-    rb_gc_before_seal();
+    if (!rb_gc_try_before_seal()) {
+        rb_gc_vm_unlock(level);
+        rb_memerror();
+    }
+    gc_rest(objspace);
     for (int i = 0; i < HEAP_COUNT; i++) {
         while (heaps[i].seal.last) cow_seal_open_page(objspace, &heaps[i], heaps[i].seal.last);
     }

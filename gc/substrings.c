@@ -175,6 +175,10 @@ rb_str_expose(VALUE str)
     }
 }
 
+/* C code has got addresses that nobody noted: several Ractors would need a lock for that. A child inherits
+ * it. */
+static bool cow_substring_unnoted;
+
 /* C code may keep the address of the string's bytes: as rb_str_expose, and no slice shares with it from now
  * on. */
 static void
@@ -182,7 +186,10 @@ cow_str_kept(VALUE str)
 {
     if (STR_EMBED_P(str) || FL_ANY_RAW(str, FL_FREEZE | STR_FAKESTR)) return;
     if (STR_SHARED_P(str)) rb_str_expose(str);
-    if (rb_multi_ractor_p() || !ruby_thread_has_gvl_p()) return;
+    if (rb_multi_ractor_p() || !ruby_thread_has_gvl_p()) {
+        __atomic_store_n(&cow_substring_unnoted, true, __ATOMIC_RELAXED);
+        return;
+    }
     const VALUE owner = STR_SHARED_P(str) ? RSTRING(str)->as.heap.aux.shared : str;
     /* Of one with less room no slice ever shares. */
     if (STR_EMBED_P(owner) || RSTRING(owner)->as.heap.aux.capa < COW_SUBSTRING_LEAST) return;
@@ -303,6 +310,7 @@ cow_substring_new(VALUE str, long beg, long len)
 
     if (flags & (STR_TMPLOCK | STR_FAKESTR) || TERM_LEN(str) != 1) return 0;
     if (rb_foreign_running() || rb_multi_ractor_p()) return 0;
+    if (__atomic_load_n(&cow_substring_unnoted, __ATOMIC_RELAXED)) return 0;
     if (rb_rjit_enabled) return 0; /* it calls foreign functions by itself */
     if (rb_foreign_poison) return cow_substring_poisoned(str, beg, len);
     /* An end is terminated. */

@@ -7,7 +7,7 @@
  *
  * Entry points: rb_gc_obj_plain_p, rb_gc_obj_needs_cleanup; rb_objspace_each_objects_alone,
  * rb_objspace_each_free_slots; rb_gc_call_as_postponed_job, rb_gc_check_ints, rb_gc_current_thread;
- * rb_gc_before_seal, rb_gc_try_before_seal, rb_gc_allocate_for_child.
+ * rb_gc_try_before_seal, rb_gc_allocate_for_child.
  *
  * Who writes this memory after a fork: nobody; this file has no memory of its own.
  */
@@ -66,15 +66,23 @@ rb_gc_obj_needs_cleanup(VALUE obj)
 }
 
 /* As rb_objspace_each_objects, but no other Ractor runs meanwhile, so that the callback may read what objects
- * own. The callback must run no Ruby. */
+ * own. The callback must run no Ruby. Raises NoMemoryError if there is no memory, without the lock: raised
+ * through it, it would end the process. */
 void
 rb_objspace_each_objects_alone(int (*callback)(void *, void *, size_t, void *), void *data)
 {
+    rb_execution_context_t *const ec = GET_EC();
     const unsigned int level = rb_gc_vm_lock();
+    enum ruby_tag_type state;
 
     rb_gc_vm_barrier();
-    rb_gc_impl_each_objects(rb_gc_get_objspace(), callback, data);
+    EC_PUSH_TAG(ec);
+    if ((state = EC_EXEC_TAG()) == TAG_NONE) {
+        rb_gc_impl_each_objects(rb_gc_get_objspace(), callback, data);
+    }
+    EC_POP_TAG();
     rb_gc_vm_unlock(level);
+    if (state != TAG_NONE) EC_JUMP_TAG(ec, state);
 }
 
 /* Calls back with each run of free slots, as rb_objspace_each_objects does with runs of allocated ones.
@@ -128,18 +136,6 @@ rb_gc_check_ints(void)
     RUBY_VM_CHECK_INTS(GET_EC());
 }
 
-/* Called before this process seals its heap, with the VM lock, and not in a collection. */
-void
-rb_gc_before_seal(void)
-{
-#ifdef COW_YOUNG_TABLES_H
-    rb_young_tables_merge();
-#endif
-#ifdef RB_YJIT_FORKS
-    if (rb_yjit_enabled_p && !rb_yjit_before_seal()) rb_memerror();
-#endif
-}
-
 /* Called before a fork, when the heap is sealed: allocates what the child will need. That may collect, so the
  * finalizers of what has died run after it. */
 void
@@ -153,12 +149,17 @@ rb_gc_allocate_for_child(void)
 static VALUE
 cow_before_seal(VALUE unused)
 {
-    rb_gc_before_seal();
+#ifdef COW_YOUNG_TABLES_H
+    rb_young_tables_merge();
+#endif
+#ifdef RB_YJIT_FORKS
+    if (rb_yjit_enabled_p && !rb_yjit_before_seal()) rb_memerror();
+#endif
     return Qnil;
 }
 
-/* The same where no exception may leave it. Gives false if there is no memory: what has two parts keeps
- * them. */
+/* Called before this process seals its heap, with the VM lock, and not in a collection; it may begin one.
+ * Gives false if there is no memory: what has two parts keeps them. */
 bool
 rb_gc_try_before_seal(void)
 {

@@ -20,10 +20,10 @@ module CowRuby
   # +methods+ says otherwise.
   #
   # **Strangers write a log.** Its requests must not be trusted more than they were when
-  # they came: each is sent with the address and the host that its line has. A line
-  # without a public address or a public host is left out, unless +address+ or +host+
-  # gives one; so is what was not answered with success, and what somebody was logged
-  # in for. Only a list of the user's own is sent from 127.0.0.1 to localhost.
+  # they came: each is sent with the address and the host that its line has (of a Rails
+  # log from ADDRESS). A line without a public address or a public host is left out,
+  # unless +address+ or +host+ gives one; so is what was not answered with success, and
+  # what somebody was logged in for. Only a list of the user's own is sent from 127.0.0.1 to localhost.
   # doc/rehearsal.md says more.
   #
   # The list is repeated until +count+ requests were sent or +seconds+ are over. A
@@ -46,6 +46,9 @@ module CowRuby
     TAIL = 16 * 1024 * 1024
     # Longer lines are left out: servers take no request line of that length.
     LINE = 16 * 1024
+    # From here come requests that were noted, and those of a Rails log: a rehearsal of these writes to the
+    # log that the next start reads, and so knows its own lines. Set apart for documents, nobody has it.
+    ADDRESS = "203.0.113.1"
     # Failures that are told in words.
     TOLD = 5
     # Seconds that a request has to end in when the time is over, and its thread when it was killed.
@@ -270,7 +273,10 @@ module CowRuby
       return "without success" unless fields["status"].nil? || fields["status"].match?(/\A(?:2..|304)\z/)
       return "of a logged in user" unless [nil, "-"].include?(fields["user"])
 
-      request.address = @address || (fields["address"] if public_address?(fields["address"]))
+      rails = fields["status"].nil?
+      return "of a rehearsal" if rails && fields["address"] == ADDRESS
+
+      request.address = @address || (rails ? ADDRESS : fields["address"] if public_address?(fields["address"]))
       return "without a public address (see address:)" unless request.address
 
       name, port = fields.values_at("host", "port")

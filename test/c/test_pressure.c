@@ -220,6 +220,29 @@ test_limits_of_v2(void **state)
     assert_int_equal(cow_pressure_of(&reading, &cause), COW_PRESSURE_CRITICAL);
 }
 
+/* Below a unit of systemd that delegates, or where a supervisor has made groups, the process's own group may
+ * lack the controller, and has stalls only. */
+static void
+test_a_group_without_the_controller(void **state)
+{
+    struct cow_pressure_sums known = { 0 };
+    bool any;
+
+    put("/proc/self/cgroup", "0::/system.slice/web.service/app/worker\n");
+    put("/sys/fs/cgroup/system.slice/web.service/app/memory.pressure", "some avg10=0 avg60=0 avg300=0 total=0\n");
+    put("/sys/fs/cgroup/system.slice/web.service/memory.current", "980000\n");
+    put("/sys/fs/cgroup/system.slice/web.service/memory.max", "1000000\n");
+    put("/sys/fs/cgroup/system.slice/web.service/memory.events", "oom_kill 0\n");
+    struct cow_pressure_reading reading = read_at(&known, SECOND, COW_PRESSURE_AUTO, &any);
+    assert_true(any);
+    assert_string_equal(texts.v2, "/sys/fs/cgroup/system.slice/web.service");
+    assert_near(reading.used, 980000);
+    assert_near(reading.allowed, 1000000);
+    put("/sys/fs/cgroup/system.slice/web.service/memory.events", "oom_kill 1\n");
+    reading = read_at(&known, 2 * SECOND, COW_PRESSURE_AUTO, &any);
+    assert_true(reading.killed == 1);
+}
+
 static void
 test_limits_of_v1(void **state)
 {
@@ -663,6 +686,7 @@ main(void)
         cmocka_unit_test_setup(test_stalls_of_the_machine, without_files),
         cmocka_unit_test_setup(test_stalls_of_the_cgroup, without_files),
         cmocka_unit_test_setup(test_limits_of_v2, without_files),
+        cmocka_unit_test_setup(test_a_group_without_the_controller, without_files),
         cmocka_unit_test_setup(test_limits_of_v1, without_files),
         cmocka_unit_test_setup(test_malformed_files, without_files),
         cmocka_unit_test_setup(test_long_texts, without_files),

@@ -371,6 +371,19 @@ module Faults
       pids.each { |pid| wait(pid) }
       right("forks", outcome)
     RUBY
+
+    # Walks of the heap, some of them with the VM's lock.
+    walks: <<~'RUBY'
+      require "objspace"
+      here_and_in_a_child("walks") do
+        ObjectSpace.memsize_of_all
+        ObjectSpace.count_objects_size
+        ObjectSpace.count_objects
+        ObjectSpace.each_object(Pair).count == PAIRS.size or wrong("pairs")
+        ObjectSpace.dump_all(output: File.open(File::NULL, "w")).close
+        ObjectSpace.garbage_collect
+      end
+    RUBY
   }.freeze
 
   # Options of ruby.
@@ -378,5 +391,6 @@ module Faults
 
   # Old objects: enough for a seal where there is a fork, and few where nothing is sealed.
   OBJECTS = Hash.new(66_000).update(boot: 2_000, growth: 2_000, collection: 6_000, incremental: 9_000,
-                                    compaction: 6_000, forks: 2_000, pressure: 6_000, rehearsal: 6_000).freeze
+                                    compaction: 6_000, forks: 2_000, pressure: 6_000, rehearsal: 6_000,
+                                    walks: 6_000).freeze
 end

@@ -134,6 +134,20 @@ class TestFaults < Minitest::Test
     end
   end
 
+  # They raise NoMemoryError, also those that walk with the VM's lock.
+  def test_no_memory_for_a_walk
+    faults do |harness|
+      _, calls = harness.count(:walks, kinds: %i[malloc])
+      calls = calls.select { |one| harness.places(one).include?("cow_walk_heap") }
+      assert_operator calls.size, :>=, 4
+      calls.each do |call|
+        result = harness.run(:walks, Faults::Plan.new(mode: :once, kinds: %i[malloc], number: call.number))
+        assert_equal :passed, result.verdict, result.output
+        assert_match(/right, raised NoMemoryError/, result.output)
+      end
+    end
+  end
+
   # The array of all heap pages grows while a page is added to it, and collects for that: pages that are freed
   # go out of the array.
   def test_a_collection_while_a_page_is_added

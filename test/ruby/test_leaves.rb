@@ -118,6 +118,19 @@ class TestLeaves < Minitest::Test
     RUBY
   end
 
+  # Strings that went to another Ractor have another class.
+  def test_leaves_that_are_sent
+    run_leaves(<<~'RUBY')
+      strings = leaves(1_000)
+      5.times { GC.start }
+      ractor = Ractor.new { Array.new(1_000) { Ractor.receive.size } }
+      strings.each { |string| ractor.send(string, move: true) }
+      GC.verify_internal_consistency
+      collect
+      ractor.take
+    RUBY
+  end
+
   def test_moved_leaves
     needs_compaction
     run_leaves(<<~'RUBY')

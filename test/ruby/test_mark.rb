@@ -97,6 +97,27 @@ class TestMark < Minitest::Test
     RUBY
   end
 
+  # A full marking that GC.start has begun goes on as one where full collections are switched off: old objects
+  # stay old, and what they refer to lives.
+  def test_full_collections_switched_off_meanwhile
+    run_ruby(OBJECTS + <<~'RUBY')
+      kept = Array.new(1_000) { |i| [["keep #{i}".dup]] }
+      holder = Class.new { const_set(:HELD, Array.new(1_000) { |i| ["held #{i}".dup] }) }
+      5.times { GC.start }
+      2.times do
+        GC.config(rgengc_allow_full_mark: false)
+        GC.start(immediate_mark: false, immediate_sweep: false)
+        200_000.times { Object.new }
+        GC.verify_internal_consistency
+        3.times { GC.start(full_mark: false) }
+        3_000.times { |i| "other #{i}" * 3 }
+        kept.each_with_index { |list, i| raise list.inspect unless list == [["keep #{i}"]] }
+        holder::HELD.each_with_index { |list, i| raise list.inspect unless list == ["held #{i}"] }
+        GC.config(rgengc_allow_full_mark: true)
+      end
+    RUBY
+  end
+
   def test_moved_objects
     needs_compaction
     run_objects(<<~'RUBY')

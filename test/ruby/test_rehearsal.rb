@@ -272,8 +272,20 @@ class TestRehearsal < Minitest::Test
     [{}, { host: "shop.example" }].each { |options| assert_nil rehearse(lines, **options)[1] }
     lines = ['[abc] Started GET "/posts/2" for 203.0.113.9 at 2026-10-10 13:55:36 +0000']
     app, = rehearse(lines, count: 1, host: "shop.example")
-    assert_equal %w[/posts/2 203.0.113.9 shop.example],
+    assert_equal %w[/posts/2 203.0.113.1 shop.example],
                  app.seen[0].values_at("PATH_INFO", "REMOTE_ADDR", "HTTP_HOST")
+  end
+
+  def test_a_rails_log_does_not_feed_itself
+    line = ->(target, address) { "Started GET \"#{target}\" for #{address} at 2026-10-10 13:55:36 +0000" }
+    lines = [line["/a", "203.0.113.9"]]
+    app, = rehearse(lines, count: 2, host: "shop.example")
+    # What Rails writes down of these requests, and what the next start makes of it.
+    lines += app.seen.map { |environment| line[*environment.values_at("PATH_INFO", "REMOTE_ADDR")] }
+    lines << line["/b", "203.0.113.8"]
+    app, report, = rehearse(lines, count: 2, host: "shop.example")
+    assert_equal ["GET /a", "GET /b"], app.targets
+    assert_equal({ "of a rehearsal" => 2 }, report.reasons)
   end
 
   def test_only_the_end_of_a_long_log_is_read

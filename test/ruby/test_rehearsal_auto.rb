@@ -774,6 +774,8 @@ class TestRehearsalAuto < Minitest::Test
     assert_equal "cowruby-rehearsal 1 2026-11-08\n+ 4.78 http /old\n- 0.24 /bad\n", content.to_s
     content.age(0)
     assert_includes content.to_s, "+ 4.78 http /old", "a clock that was put back"
+    content.age(Time.utc(2026, 11, 8).to_i / Content::DAY)
+    assert_includes content.to_s, "+ 2.29 http /old", "a clock that begins at 1970: a week at most"
     seen = Notable::Seen.new
     2_000.times { |i| seen.add("/a#{i % 100}/b#{i}", false) }
     content.add(seen, [])

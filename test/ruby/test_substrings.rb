@@ -385,6 +385,78 @@ class TestSubstrings < Minitest::Test
     RUBY
   end
 
+  # While there are Ractors nobody notes it; afterwards nothing shares.
+  def test_an_address_that_was_given_away_beside_ractors
+    needs_sharing
+    run_shared(<<~'RUBY')
+      require "fiddle"
+      in_child do
+        Ractor.new { nil }.take
+        in_child { same(true, shared?(slice)) }
+        text = "a" * 8_000
+        pointer = Fiddle::Pointer[text]
+        in_child do
+          part = text[1, 4_000]
+          pointer[0, 8_000] = "z" * 8_000
+          same("a" * 4_000, part)
+        end
+      end
+    RUBY
+  end
+
+  # What was read ahead is put into the buffer after what is to be written has been flushed, while others run.
+  def test_parts_of_a_buffer_that_is_read_into
+    needs_sharing
+    run_shared(<<~'RUBY')
+      require "socket"
+      reads = [->(io, buffer) { io.readpartial(5_000, buffer) }, ->(io, buffer) { io.read_nonblock(5_000, buffer) }]
+      parts = [->(buffer) { buffer[100, 3_000] }, ->(buffer) { buffer.dup }, ->(buffer) { buffer[2_000..] }]
+      reads.product(parts) do |read, part|
+        a, b = UNIXSocket.pair
+        a.sync = false
+        b.write("y" * 8_000)
+        a.getc
+        begin
+          loop { a.write_nonblock("x" * 65_536) }
+        rescue IO::WaitWritable
+          nil
+        end
+        a.write("z" * 100)
+        buffer = "-" * 5_000
+        reader = Thread.new { read.(a, buffer) }
+        Thread.pass until reader.stop?
+        found = part.(buffer)
+        expected = found.b
+        drain = Thread.new { loop { b.readpartial(1 << 20) } }
+        reader.join
+        same("y" * 5_000, buffer)
+        same(expected, found.b)
+        drain.kill.join
+      end
+    RUBY
+  end
+
+  # It lets go of the bytes that it shared before it has room for both.
+  def test_a_string_appended_to_itself
+    %w[--disable-jit --yjit].each do |option|
+      run_shared(<<~'RUBY', options: [option, *("--yjit-call-threshold=2" if option == "--yjit")])
+        def twice(string) = string << string
+        3.times { twice(+"ab") }
+        # The only one that shares with its root, in the middle and to the end.
+        [[10, 5_000], [1_000, 8_000], [0, 9_000]].each do |from, length|
+          10.times do
+            string = ("xyz" * 3_000).byteslice(from, length)
+            expected = string.b * 2
+            GC.stress = true
+            twice(string)
+            GC.stress = false
+            same(expected, string.b)
+          end
+        end
+      RUBY
+    end
+  end
+
   def test_settings
     needs_sharing
     script = TOOLS + "p shared?(slice)"

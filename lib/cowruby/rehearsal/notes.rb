@@ -100,15 +100,9 @@ module CowRuby
       # To be called before a rehearsal. Gives what one that did not come to its end was sending; nil: nothing, or
       # another server rehearses. Raises Refused or SystemCallError.
       def begin_sending
-        file = opened(@sending, File::RDWR | File::CREAT)
-        check_plain(@sending, file)
-        @mark = file if file.flock(File::LOCK_EX | File::LOCK_NB)
-        return unless @mark
-
-        target = file.read(2 * Notable::LONGEST).to_s.b[/\A(\S+)\n\z/, 1]
+        @mark = marked or return
+        target = @mark.read(2 * Notable::LONGEST).to_s.b[/\A(\S+)\n\z/, 1]
         target if target && usable?(target)
-      ensure
-        file.close if file && @mark.nil?
       end
 
       # Writes down that +target+ is being sent.
@@ -260,6 +254,22 @@ module CowRuby
         nil
       end
 
+      # The file of what is being sent, open and locked; nil where another server has it. One that was removed
+      # between opening and locking is opened anew.
+      def marked
+        loop do
+          file = opened(@sending, File::RDWR | File::CREAT)
+          return unless file.flock(File::LOCK_EX | File::LOCK_NB)
+          next if file.stat.nlink.zero?
+
+          check_plain(@sending, file)
+          mark = file
+          return mark
+        ensure
+          file&.close unless mark
+        end
+      end
+
       # Only whoever has the lock writes, so what is there is left of a process that was killed.
       def write(text)
         fresh = "#{@path}.new"
@@ -279,7 +289,8 @@ module CowRuby
       #
       # The version of the form and the day; after + how often a target was asked for, how, and its kind if
       # the framework has told it, most asked for first; after - what is left out. The numbers lose a tenth
-      # a day, and what is next to nothing is forgotten. A journal is made of batches, each of this form.
+      # a day, at one start those of a week at most, and what is next to nothing is forgotten. A journal is made
+      # of batches, each of this form.
       class Content
         FIRST_LINE = /\Acowruby-rehearsal 1 (\d{4})-(\d\d)-(\d\d)\z/
         GOOD = %r{\A\+ (?!0+\.00)(\d{1,12}\.\d\d) (https?) (/\S*)(?: (\S{1,#{Notable::LONGEST_KIND}}))?\z}
@@ -287,6 +298,8 @@ module CowRuby
         DAY = 24 * 60 * 60
         KEPT_A_DAY = 0.9
         LEAST = 0.1
+        # Days that the file ages by at one start at most: the clock may have been wrong when it was written.
+        MOST_DAYS = 7
 
         class << self
           def today
@@ -379,7 +392,7 @@ module CowRuby
 
         # So that yesterday's pages fade.
         def age(today)
-          kept = KEPT_A_DAY**[today - @day, 0].max
+          kept = KEPT_A_DAY**(today - @day).clamp(0, MOST_DAYS)
           @day = today
           @good.transform_values! { |weight, *others| [weight * kept, *others] }
           @bad.transform_values! { |weight| weight * kept }

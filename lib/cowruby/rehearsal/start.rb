@@ -13,8 +13,7 @@ module CowRuby
       # Where workers note what they answer: below the server's working directory.
       NOTES = "tmp/cowruby/rehearsal.txt"
       # Noted requests came from strangers. They must not look as if they came from this machine
-      # (doc/rehearsal.md): the address and the host are set apart for documents and nobody has them.
-      ADDRESS = "203.0.113.1"
+      # (doc/rehearsal.md): like ADDRESS the host is set apart for documents and nobody has it.
       HOST = "www.example.org"
       # Seconds that a request may take without being left out from then on.
       SLOW = 2.0
