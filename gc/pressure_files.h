@@ -127,9 +127,9 @@ cow_pressure_file_number(struct cow_pressure_files *files, const char *directory
 }
 
 /* Copies the path of the cgroup whose line in .cgroups has +controller+ as one of its second field ("" is
- * v2's), below +mount+, to +directory+; of the next one above it where that has no file +probe+, as below a
- * unit of systemd that delegates without the controller; "" if none has. A process in a container may see the
- * path of another name space: then the mount itself is its cgroup. */
+ * v2's), below +mount+, to +directory+; where that has no file +probe+, as below a unit of systemd that
+ * delegates without the controller, of the next one above it that has; "" if there is none. A process in a
+ * container may see the path of another name space: then the mount itself is its cgroup. */
 static inline void
 cow_pressure_find(struct cow_pressure_files *files, const char *controller, const char *mount,
                   const char *probe, char *directory)
@@ -150,13 +150,15 @@ cow_pressure_find(struct cow_pressure_files *files, const char *controller, cons
 
         const int length = end ? (int)(end - path - 1) : (int)strlen(path + 1);
         const int whole = snprintf(directory, COW_PRESSURE_PATH, "%s%.*s", mount, length, path + 1);
-        if (whole < 0 || whole >= COW_PRESSURE_PATH) snprintf(directory, COW_PRESSURE_PATH, "%s", mount);
-        while (!cow_pressure_file(files, directory, probe)) {
-            char *last = strrchr(directory + strlen(mount), '/');
-            if (last) *last = '\0';
-            else directory[0] = '\0';
-            if (last == NULL) return;
+        const bool fits = whole > 0 && whole < COW_PRESSURE_PATH;
+        if (fits && cow_pressure_file(files, directory, probe)) return;
+        const bool exists = fits && cow_pressure_file(files, directory, "cgroup.controllers"); /* of v2 */
+        for (char *last; exists && (last = strrchr(directory + strlen(mount), '/')) != NULL; ) {
+            *last = '\0';
+            if (cow_pressure_file(files, directory, probe)) return;
         }
+        snprintf(directory, COW_PRESSURE_PATH, "%s", mount);
+        if (!cow_pressure_file(files, directory, probe)) directory[0] = '\0';
         return;
     }
 }

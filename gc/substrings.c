@@ -175,8 +175,8 @@ rb_str_expose(VALUE str)
     }
 }
 
-/* C code has got addresses that nobody noted: several Ractors would need a lock for that. A child inherits
- * it. */
+/* C code has got addresses that nobody noted: beside Ractors, or where it has no GVL, that would need a lock.
+ * Then nothing shares any more. A child inherits it. */
 static bool cow_substring_unnoted;
 
 /* C code may keep the address of the string's bytes: as rb_str_expose, and no slice shares with it from now
@@ -186,13 +186,13 @@ cow_str_kept(VALUE str)
 {
     if (STR_EMBED_P(str) || FL_ANY_RAW(str, FL_FREEZE | STR_FAKESTR)) return;
     if (STR_SHARED_P(str)) rb_str_expose(str);
+    const VALUE owner = STR_SHARED_P(str) ? RSTRING(str)->as.heap.aux.shared : str;
+    /* Of one with less room no slice ever shares. */
+    if (STR_EMBED_P(owner) || RSTRING(owner)->as.heap.aux.capa < COW_SUBSTRING_LEAST) return;
     if (rb_multi_ractor_p() || !ruby_thread_has_gvl_p()) {
         __atomic_store_n(&cow_substring_unnoted, true, __ATOMIC_RELAXED);
         return;
     }
-    const VALUE owner = STR_SHARED_P(str) ? RSTRING(str)->as.heap.aux.shared : str;
-    /* Of one with less room no slice ever shares. */
-    if (STR_EMBED_P(owner) || RSTRING(owner)->as.heap.aux.capa < COW_SUBSTRING_LEAST) return;
     if (!FL_TEST_RAW(owner, STR_CHANGED)) FL_SET_RAW(owner, STR_CHANGED);
 }
 

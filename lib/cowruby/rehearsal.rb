@@ -20,10 +20,10 @@ module CowRuby
   # +methods+ says otherwise.
   #
   # **Strangers write a log.** Its requests must not be trusted more than they were when
-  # they came: each is sent with the address and the host that its line has (of a Rails
-  # log from ADDRESS). A line without a public address or a public host is left out,
-  # unless +address+ or +host+ gives one; so is what was not answered with success, and
-  # what somebody was logged in for. Only a list of the user's own is sent from 127.0.0.1 to localhost.
+  # they came: each is sent with the address (of a Rails log: ADDRESS) and the host that
+  # its line has. A line without a public address or a public host is left out, unless
+  # +address+ or +host+ gives one; so is what was not answered with success, and what
+  # somebody was logged in for. Only a list of the user's own is sent from 127.0.0.1 to localhost.
   # doc/rehearsal.md says more.
   #
   # The list is repeated until +count+ requests were sent or +seconds+ are over. A

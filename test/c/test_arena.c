@@ -614,6 +614,17 @@ test_random_bits(void **state)
 }
 
 static void
+test_a_head_that_is_refused(void **state)
+{
+    /* The words of a whole arena are more than that, those of a smaller one are not. */
+    fake.greatest_commit = cow_arena_head_bytes(COW_ARENA_PAGES) / 4;
+    assert_non_null(cow_arena_alloc_page(&space));
+    assert_int_equal(space.count, 1);
+    assert_true(space.arenas->pages < COW_ARENA_PAGES && space.denied > 0);
+    check();
+}
+
+static void
 test_a_system_that_refuses(void **state)
 {
     fake.reservable = 0;
@@ -731,6 +742,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_little_room, begin, end),
         cmocka_unit_test_setup_teardown(test_random_addresses, begin, end),
         cmocka_unit_test(test_random_bits),
+        cmocka_unit_test_setup_teardown(test_a_head_that_is_refused, begin, end),
         cmocka_unit_test_setup_teardown(test_a_system_that_refuses, begin, end),
         cmocka_unit_test_setup_teardown(test_random, begin, end),
         cmocka_unit_test_setup_teardown(test_large_os_pages_and_little_memory, begin, end),

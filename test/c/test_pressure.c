@@ -229,11 +229,14 @@ test_a_group_without_the_controller(void **state)
     bool any;
 
     put("/proc/self/cgroup", "0::/system.slice/web.service/app/worker\n");
-    put("/sys/fs/cgroup/system.slice/web.service/app/memory.pressure", "some avg10=0 avg60=0 avg300=0 total=0\n");
     put("/sys/fs/cgroup/system.slice/web.service/memory.current", "980000\n");
     put("/sys/fs/cgroup/system.slice/web.service/memory.max", "1000000\n");
     put("/sys/fs/cgroup/system.slice/web.service/memory.events", "oom_kill 0\n");
+    /* The path of another name space, or of this one? */
     struct cow_pressure_reading reading = read_at(&known, SECOND, COW_PRESSURE_AUTO, &any);
+    assert_string_equal(texts.v2, "");
+    put("/sys/fs/cgroup/system.slice/web.service/app/worker/cgroup.controllers", "");
+    reading = read_at(&known, SECOND, COW_PRESSURE_AUTO, &any);
     assert_true(any);
     assert_string_equal(texts.v2, "/sys/fs/cgroup/system.slice/web.service");
     assert_near(reading.used, 980000);

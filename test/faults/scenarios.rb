@@ -375,6 +375,8 @@ module Faults
     # Walks of the heap, some of them with the VM's lock.
     walks: <<~'RUBY'
       require "objspace"
+      Warning[:experimental] = false
+      Ractor.new { nil }.take # so that locks are locks; not in the child
       here_and_in_a_child("walks") do
         ObjectSpace.memsize_of_all
         ObjectSpace.count_objects_size

@@ -134,7 +134,7 @@ class TestFaults < Minitest::Test
     end
   end
 
-  # They raise NoMemoryError, also those that walk with the VM's lock.
+  # They raise NoMemoryError, also beside Ractors, where some of them hold the VM's lock.
   def test_no_memory_for_a_walk
     faults do |harness|
       _, calls = harness.count(:walks, kinds: %i[malloc])
@@ -142,8 +142,7 @@ class TestFaults < Minitest::Test
       assert_operator calls.size, :>=, 4
       calls.each do |call|
         result = harness.run(:walks, Faults::Plan.new(mode: :once, kinds: %i[malloc], number: call.number))
-        assert_equal :passed, result.verdict, result.output
-        assert_match(/right, raised NoMemoryError/, result.output)
+        assert_equal :raised, result.verdict, result.output
       end
     end
   end

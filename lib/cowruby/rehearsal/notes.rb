@@ -255,9 +255,9 @@ module CowRuby
       end
 
       # The file of what is being sent, open and locked; nil where another server has it. One that was removed
-      # between opening and locking is opened anew.
+      # between opening and locking is opened anew, a few times.
       def marked
-        loop do
+        10.times do
           file = opened(@sending, File::RDWR | File::CREAT)
           return unless file.flock(File::LOCK_EX | File::LOCK_NB)
           next if file.stat.nlink.zero?
@@ -268,6 +268,7 @@ module CowRuby
         ensure
           file&.close unless mark
         end
+        raise Refused, "#{@sending} does not stay"
       end
 
       # Only whoever has the lock writes, so what is there is left of a process that was killed.
