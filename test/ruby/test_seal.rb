@@ -385,6 +385,28 @@ class TestSeal < Minitest::Test
     RUBY
   end
 
+  # A heap whose pages are all sealed gets one in a compacting collection, and uses it.
+  def test_compaction_of_a_heap_without_an_open_page
+    needs_compaction
+    run_ruby(PARENT + <<~'RUBY')
+      kept = some + Array.new(400) { Array.new(70, 1) } # slots of 640 bytes
+      pages = -> { GC.stat_heap(GC::INTERNAL_CONSTANTS[:HEAP_COUNT] - 1, :heap_eden_pages) }
+      in_child do
+        garbage = Array.new(300_000) { "x" * 20 }
+        garbage = nil
+        GC.start(full_mark: false)
+        GC.auto_compact = true
+        2.times { GC.start } # the first leaves empty pages, of which the second gives the heap one
+        before = pages.call
+        verify
+        own = Array.new(10) { |i| Array.new(70, i) }
+        raise "#{before} pages, then #{pages.call}" if pages.call > before
+        verify
+        raise "lost" unless own.each_with_index.all? { |array, i| array == [i] * 70 } && kept.last == [1] * 70
+      end
+    RUBY
+  end
+
   # A compacting collection opens pages in which few objects live. Its marking did not pin these
   # objects, so none of them may move (cow_seal_open_page).
   def test_compaction_moves_nothing_in_pages_that_it_opens
