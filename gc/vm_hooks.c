@@ -66,8 +66,8 @@ rb_gc_obj_needs_cleanup(VALUE obj)
 }
 
 /* As rb_objspace_each_objects, but no other Ractor runs meanwhile, so that the callback may read what objects
- * own. The callback must run no Ruby. Raises NoMemoryError if there is no memory, without the lock: beside
- * Ractors the process would end if it were raised through it. */
+ * own. The callback must run no Ruby. Raises NoMemoryError if there is no memory, after it has let go of the
+ * lock: beside Ractors an exception that leaves it ends the process. */
 void
 rb_objspace_each_objects_alone(int (*callback)(void *, void *, size_t, void *), void *data)
 {

@@ -124,6 +124,40 @@ class TestFork < Minitest::Test
     RUBY
   end
 
+  # What is raised while fork waits for room goes on, whatever the handler has done with errno before.
+  def test_an_exception_while_fork_waits
+    run_ruby(IN_CHILD + <<~'RUBY', options: ["-W0"])
+      Process::UID.change_privilege(65_534) if Process.uid.zero? # root is not limited
+      most = Process.getrlimit(:NPROC).last
+      trap(:USR1) do
+        Process.kill(0, 4_194_303) rescue nil
+        raise "stop"
+      end
+      waker = Thread.new { sleep 0.3; Process.kill(:USR1, $$) }
+      killed = Thread.new do
+        Thread.stop
+        fork { nil }
+      rescue StandardError => e
+        raise "expected to be killed, found #{e.inspect}"
+      end
+      Thread.pass until waker.stop? && killed.stop?
+      Process.setrlimit(:NPROC, 1, most)
+      begin
+        fork { nil }
+      rescue RuntimeError => e
+        raise e unless e.message == "stop"
+      else
+        raise "forked"
+      end
+      killed.wakeup
+      sleep 0.3
+      killed.kill.join
+      Process.setrlimit(:NPROC, most)
+      in_child { nil }
+      exit!(0)
+    RUBY
+  end
+
   # A native thread that starts notes itself as the one that runs; in a child it does not exist
   # (0177-fork-running-ec). A native thread that is not Ruby's, as profilers have, interrupts the one that is
   # noted. Without the patch 19 of 20 children wait for ever.
