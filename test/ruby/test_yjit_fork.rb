@@ -106,15 +106,30 @@ class TestYJITFork < Minitest::Test
                                         **rest)
   end
 
+  # Methods that are called equally often are not all compiled at once.
+  def test_a_child_compiles_methods_one_after_the_other
+    run_yjit(APPLICATION + <<~'RUBY')
+      in_child do
+        calls = Array.new(64) { |i| fresh("spread#{i}") }
+        counts = [370, 50, 50, 50, 50, 60].map do |times|
+          calls.each { |call| times.times(&call) }
+          iseqs
+        end
+        steps = counts.each_cons(2).map { |before, after| after - before }
+        raise counts.inspect unless steps.all? { |step| step >= 4 } && steps.max < steps.sum / 2
+      end
+    RUBY
+  end
+
   def test_a_child_waits_before_it_compiles_a_method
     run_yjit(APPLICATION + <<~'RUBY')
       in_child do
         call = fresh("young")
         iseqs_before = iseqs
-        490.times(&call)
-        same(iseqs_before, iseqs, "compiled iseqs after 490 calls")
-        20.times(&call)
-        same(true, iseqs > iseqs_before, "more compiled iseqs after 510 calls")
+        370.times(&call)
+        same(iseqs_before, iseqs, "compiled iseqs after 370 calls")
+        260.times(&call)
+        same(true, iseqs > iseqs_before, "more compiled iseqs after 630 calls")
       end
       call = fresh("of_the_parent")
       before = iseqs
@@ -153,8 +168,8 @@ class TestYJITFork < Minitest::Test
         before = iseqs
         40.times do |i|
           call = fresh("late#{i}")
-          490.times(&call)
-          same(before, iseqs, "compiled iseqs after 490 calls")
+          370.times(&call)
+          same(before, iseqs, "compiled iseqs after 370 calls")
         end
       end
     RUBY
