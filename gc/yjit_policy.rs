@@ -5,13 +5,13 @@
 //! same once more. And where it links new code to inherited code it copies the pages of both. So a forked process
 //! waits longer than others before it compiles: until the calls that it has seen would have paid for it.
 //!
-//! A method is compiled after CALLS calls, some sooner and some later, so that they are not all compiled at once
-//! (iseq_jit.h). One that is compiled, but has no entry for the interpreter, as compiled
-//! code has called it only, gets that after as many calls as in other processes. A stub of inherited code is
+//! A method is compiled after about CALLS calls: each has a threshold of its own, so that the methods of one request
+//! are not all compiled in its course (iseq_jit.h). One that is compiled, but has no entry for the interpreter, as
+//! compiled code has called it only, gets that after as many calls as in other processes. A stub of inherited code is
 //! compiled when it is hit for the STUB_HITS-th time; until then a hit goes on in the interpreter, or, if the block
-//! that it wants is there, in that block, without a link to it. Stubs of the process's own code are compiled at
-//! once: a method that is called so often is worth all of the ways that it goes, and each hit of a stub leaves
-//! compiled code until the method is called again.
+//! that it wants is there, in that block, without a link to it. Stubs of the process's own code are compiled at once:
+//! a method that is called so often is worth all of the ways that it goes, and each hit of a stub leaves compiled
+//! code until the method is called again.
 //!
 //! Hits are counted in a table of the process's own, by the address of the branch. Branches that share an entry of
 //! it are compiled earlier or later than others. Calls are counted in a table as well (iseq_jit.h): most methods
@@ -30,7 +30,7 @@ use crate::virtualmem::CodePtr;
 use crate::yjit::yjit_enabled_p;
 use std::os::raw::{c_char, c_uint};
 
-/// After so many calls a method is compiled. To compile one takes 0.6 ms in a Rails application, and a call of it
+/// After about so many calls a method is compiled. To compile one takes 0.6 ms in a Rails application, and a call of it
 /// then takes half a microsecond less: 1,200 calls pay for it. Who knew nothing of the calls to come would wait for
 /// them (ski rental); but what is called so often by a worker that is young is called for all of its life. With 500
 /// a Rails worker takes 3 per cent less time than with 2,000, up to 10,000 requests of four workers, and has 75 MB

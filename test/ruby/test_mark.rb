@@ -100,7 +100,7 @@ class TestMark < Minitest::Test
   # A full marking that GC.start has begun goes on as one where full collections are switched off: old objects
   # stay old, and what they refer to lives.
   def test_full_collections_switched_off_meanwhile
-    run_ruby(OBJECTS + <<~'RUBY')
+    run_ruby(<<~'RUBY')
       kept = Array.new(1_000) { |i| [["keep #{i}".dup]] }
       holder = Class.new { const_set(:HELD, Array.new(1_000) { |i| ["held #{i}".dup] }) }
       5.times { GC.start }
