@@ -169,7 +169,8 @@ cow_prefork(rb_objspace_t *objspace)
     cow_seal_before_fork(objspace);
     rb_gc_allocate_for_child();
     cow_finalize_as_job(objspace);
-    /* What has come until now is this process's alone. From here to fork(2) no Ruby runs. */
+    /* What has come until now is this process's alone. This thread runs no Ruby from here to fork(2); others
+     * may until before_fork_ruby has the VM lock. */
     rb_gc_check_ints();
 
     /* Each process would write the chunks in its next collection, and so copy them. */

@@ -131,11 +131,13 @@ cow_fork_report_write(int file, const char *line, int length)
 #if COW_HAS_MMAP
     struct pollfd wanted = { .fd = file, .events = POLLOUT };
     ssize_t written;
-    int ready;
+    int ready, wait = COW_FORK_REPORT_WAIT;
 
+    /* Signals may come for ever: after each it waits for half as long, at last not at all. */
     do {
-        ready = poll(&wanted, 1, COW_FORK_REPORT_WAIT);
-    } while (ready < 0 && errno == EINTR);
+        wait /= 2;
+        ready = poll(&wanted, 1, wait);
+    } while (ready < 0 && errno == EINTR && wait > 0);
     if (ready != 1 || wanted.revents != POLLOUT) return false;
     do {
         written = write(file, line, (size_t)length);

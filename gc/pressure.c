@@ -55,6 +55,7 @@ cow_pressure_read_own(struct cow_pressure_space *space, struct cow_pressure_read
             const uint64_t started = cow_pressure_files_started(&space->files, 0);
 
             cow_pressure_tree_account(space->tree, (int32_t)getpid(), started, taken, now);
+            space->noted = true;
             space->taken = cow_pressure_tree_sum(space->tree, &space->files, cow_pressure_alive, now);
         }
     }
@@ -249,19 +250,34 @@ cow_pressure_unlinks(rb_objspace_t *objspace, int usual)
     return objspace->pressure.gives ? INT_MAX : usual;
 }
 
+/* Makes a note in the tree of what the process takes, of which others ask the kernel with their next sum: it
+ * may not collect for a long time, as a master that waits. */
+static void
+cow_pressure_note_at_fork(struct cow_pressure_space *space)
+{
+    if (space->tree == NULL || space->noted || gc_params.cow.memory_limit == 0) return;
+    cow_pressure_tree_account(space->tree, (int32_t)getpid(), 0, 0, 0);
+    space->noted = true;
+}
+
 /* Makes the memory that the process shares with all that it forks. Where there is none each process reads
  * for itself. */
 static void
 cow_pressure_prefork(rb_objspace_t *objspace)
 {
 #if COW_HAS_MMAP
-    if (objspace->pressure.tree || gc_params.cow.pressure_mode == COW_PRESSURE_OFF) return;
-    void *memory = cow_os->map(NULL, sizeof(struct cow_pressure_tree), PROT_READ | PROT_WRITE,
-                               MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct cow_pressure_space *const space = &objspace->pressure;
 
-    if (memory == MAP_FAILED) return;
-    objspace->pressure.tree = memory;
-    cow_pressure_tree_begin(objspace->pressure.tree, cow_os_processors());
+    if (gc_params.cow.pressure_mode == COW_PRESSURE_OFF) return;
+    if (space->tree == NULL) {
+        void *memory = cow_os->map(NULL, sizeof(struct cow_pressure_tree), PROT_READ | PROT_WRITE,
+                                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+        if (memory == MAP_FAILED) return;
+        space->tree = memory;
+        cow_pressure_tree_begin(space->tree, cow_os_processors());
+    }
+    cow_pressure_note_at_fork(space);
 #endif
 }
 
@@ -274,8 +290,9 @@ cow_pressure_postfork_child(rb_objspace_t *objspace)
     space->policy.collected_at = 0;
     space->policy.busy_ns = 0;
     space->policy.wait_ns = 0;
-    space->collecting = space->gives = false;
+    space->collecting = space->gives = space->noted = false;
     space->taken_at = 0;
+    if (gc_params.cow.pressure_mode != COW_PRESSURE_OFF) cow_pressure_note_at_fork(space);
 }
 
 /* Sets RUBY_GC_PRESSURE from Ruby. Raises ArgumentError if +value+ is none of its values. */

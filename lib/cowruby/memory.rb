@@ -31,7 +31,7 @@ module CowRuby
       # read, the line says that.
       def before_fork(procfs: Procfs.new)
         pid = Process.pid
-        bytes = Usage.of(procfs, pid)&.anonymous
+        bytes = anonymous(procfs, pid)
         line = "cowruby: process #{pid} forks with "
         return "#{line}memory of which /proc does not say how much it is" unless bytes
 
@@ -39,6 +39,14 @@ module CowRuby
         "#{line}#{megabytes(bytes)} of memory that workers can share; to see what they do share: " \
           "cowruby-memory #{pid}"
       end
+
+      # As in a server's hook, where no descriptor may be left.
+      def anonymous(procfs, pid)
+        Usage.of(procfs, pid)&.anonymous
+      rescue SystemCallError
+        nil
+      end
+      private :anonymous
 
       # Seconds of a clock that nobody sets.
       def now

@@ -9,9 +9,10 @@
 #include <cmocka.h>
 #include <signal.h>
 
-#define COW_FORK_REPORT_WAIT 1
+#define COW_FORK_REPORT_WAIT 20
 
 #include <fcntl.h>
+#include <sys/time.h>
 #include "fork_report.h"
 
 #define MB ((size_t)1 << 20)
@@ -180,6 +181,35 @@ test_standard_error_that_does_not(void **state)
     close(file);
 }
 
+static volatile sig_atomic_t signals;
+
+static void
+count_signal(int signal)
+{
+    if (++signals == 2000) abort();
+}
+
+/* A profiler's timer may interrupt each wait. */
+static void
+test_standard_error_that_takes_nothing_while_signals_come(void **state)
+{
+    const struct itimerval often = { .it_interval.tv_usec = 2000, .it_value.tv_usec = 2000 }, never = { 0 };
+    int ends[2];
+    char text[4096] = "";
+
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(fcntl(ends[1], F_SETFL, O_NONBLOCK), 0);
+    while (write(ends[1], text, sizeof(text)) > 0) ;
+    signals = 0;
+    signal(SIGALRM, count_signal);
+    assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
+    assert_false(cow_fork_report_write(ends[1], "lost\n", 5));
+    assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
+    signal(SIGALRM, SIG_DFL);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 int
 main(void)
 {
@@ -190,6 +220,7 @@ main(void)
         cmocka_unit_test(test_the_longest_line),
         cmocka_unit_test(test_standard_error_that_takes_it),
         cmocka_unit_test(test_standard_error_that_does_not),
+        cmocka_unit_test(test_standard_error_that_takes_nothing_while_signals_come),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -158,6 +158,63 @@ class TestFork < Minitest::Test
     RUBY
   end
 
+  # A fork that takes the last process leaves no room for the timer thread, neither in the parent nor in the
+  # child. As soon as there is room, a thread that computes lets others run (0137-timer-thread).
+  def test_fork_that_takes_the_last_process
+    skip "needs a user that has no other process" unless Process.uid.zero?
+    run_ruby(IN_CHILD + <<~'RUBY', options: ["-W0"])
+      Process::UID.change_privilege(60_000 + Process.pid % 5_000)
+      most = Process.getrlimit(:NPROC).last
+      expect = lambda do |threads|
+        found = Dir.children("/proc/self/task").size
+        raise "expected #{threads} threads of the system, found #{found}" unless found == threads
+      end
+      work = lambda do
+        expect.call(1)
+        exec("/nonexistent/program") rescue nil # ends and begins the timer thread, too
+        expect.call(1)
+        Process.setrlimit(:NPROC, most)
+        busy = Thread.new { loop {} }
+        sleep 0.1
+        busy.kill.join
+      end
+
+      go_on, forked = IO.pipe
+      expect.call(2)
+      Process.setrlimit(:NPROC, 2, most)
+      pid = fork do
+        forked.close
+        go_on.read(1)
+        work.call
+        exit!(0)
+      end
+      work.call
+      forked << "1"
+      _, status = Process.wait2(pid)
+      raise "child: #{status}" unless status.success?
+      in_child { nil }
+      exit!(0)
+    RUBY
+  end
+
+  # A child of C code that forks and then calls rb_thread_atfork has a timer thread, though its parent's was
+  # not stopped before.
+  def test_a_fork_of_c_code_has_a_timer_thread
+    out = run_ruby(<<~'RUBY')
+      require "fiddle"
+      c = Fiddle::Handle::DEFAULT
+      fork = Fiddle::Function.new(c["fork"], [], Fiddle::TYPE_INT)
+      atfork = Fiddle::Function.new(c["rb_thread_atfork"], [], Fiddle::TYPE_VOID)
+      if (pid = fork.call).zero?
+        atfork.call
+        print Dir.children("/proc/self/task").size
+        exit!(0)
+      end
+      Process.wait(pid)
+    RUBY
+    assert_equal "2", out
+  end
+
   # A native thread that starts notes itself as the one that runs; in a child it does not exist
   # (0177-fork-running-ec). A native thread that is not Ruby's, as profilers have, interrupts the one that is
   # noted. Without the patch 19 of 20 children wait for ever.

@@ -266,6 +266,9 @@ class TestMemory < Minitest::Test
       assert_equal ["cowruby: process #{Process.pid} forks with memory of which /proc does not say how " \
                     "much it is"], lines.uniq
     end
+    full = Memory::Procfs.new
+    def full.read(*) = raise(Errno::EMFILE)
+    assert_match(/ forks with memory of which /, Memory.before_fork(procfs: full))
     assert_match(/ forks with [\d,.]+ MB of memory /, Memory.before_fork)
   ensure
     Memory.instance_variable_get(:@noted).clear

@@ -220,6 +220,25 @@ class TestMemoryCommand < Minitest::Test
     end
   end
 
+  # A file that stayed would say for ever what was when the program ended.
+  def test_a_textfile_is_removed_where_the_program_ends_otherwise
+    with_puma do |proc|
+      Dir.mktmpdir do |directory|
+        file = File.join(directory, "cowruby.prom")
+        { Memory::Forbidden => 1, Errno::EMFILE => 1, Interrupt => 130 }.each do |error, status|
+          File.write(file, "cowruby_server_up 1\n")
+          Memory::Observer.stub(:new, ->(*, **) { raise error, "as told" }) do
+            assert_equal status, command(proc, 100, "--textfile", file).last
+          end
+          refute_path_exists file, error
+        end
+        File.write(file, "cowruby_server_up 1\n")
+        assert_equal USAGE, command(proc, 100, "--textfile", file, "--watch", "never").last
+        assert_path_exists file, "nothing was looked at"
+      end
+    end
+  end
+
   # To replace /dev/stdout would take it from all programs.
   def test_a_textfile_that_is_no_file
     Dir.mktmpdir do |directory|

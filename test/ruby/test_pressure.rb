@@ -327,6 +327,30 @@ class TestPressure < Minitest::Test
     assert_equal "true\n" * 4, out
   end
 
+  # The master has the most, and does not collect after it has forked; nor does one of its workers.
+  def test_memory_limit_of_a_tree_whose_master_waits
+    skip "an instrumented process is bigger" if ASAN
+    out = run_ruby(TOLD + <<~'RUBY', timeout: 300)
+      GC.config(memory_limit: 250 << 20)
+      kept = Array.new(700_000) { |i| "master #{i}" * 20 }
+      idle = fork { sleep }
+      reader, writer = IO.pipe
+      pid = fork do
+        mine = Array.new(300_000) { |i| "worker #{i}" * 20 }
+        wait_for(60) { GC.stat(:pressure_level) > 0 }
+        own = File.read("/proc/self/smaps_rollup")[/^Pss: +(\d+)/, 1].to_i
+        writer.puts GC.stat(:pressure_level) > 0, own < 250 << 10
+        exit!(mine.size - 300_000)
+      end
+      writer.close
+      print reader.read
+      Process.wait(pid)
+      Process.kill(:KILL, idle)
+      kept.size
+    RUBY
+    assert_equal "true\ntrue\n", out
+  end
+
   # A limit of a process's own is none of the others.
   def test_memory_limit_of_one_process
     out = run_ruby(TOLD + <<~'RUBY', timeout: 200)

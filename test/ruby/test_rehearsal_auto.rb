@@ -675,7 +675,7 @@ class TestRehearsalAuto < Minitest::Test
     env = { COWRUBY_REHEARSAL: "auto", PLACE: @place, COUNT: "60" }.transform_keys(&:to_s)
     _, status = run_ruby_status("#{COMMON}\n#{ends}\n#{SERVERS.fetch(:unicorn)}", env: env, options: OPTIONS)
     assert_equal 9, status.exitstatus
-    assert_equal "/b\n", File.read(file("#{NOTES}.sending"))
+    assert_equal "/b\n".ljust(Notes::MARK, "\n"), File.read(file("#{NOTES}.sending"))
     assert_equal 0o100600, File.stat(file("#{NOTES}.sending")).mode
 
     out = serve(:unicorn, "auto", more: ends, PATHS: "/b")
@@ -684,6 +684,37 @@ class TestRehearsalAuto < Minitest::Test
     out = serve(:unicorn, "auto", more: ends, PATHS: "/b")
     assert_equal %w[/a /c], rehearsed(out).uniq
     refute_path_exists file("#{NOTES}.sending")
+  end
+
+  # Where it cannot be left out, the next start finds it again. Where nothing can be written, nothing is sent.
+  def test_a_page_that_ends_the_process_on_a_full_disk
+    full = "class CowRuby::Rehearsal::Notes; private def write(*) = raise(Errno::ENOSPC); end"
+    note("+ 3.00 http /a", "+ 2.00 http /b")
+    2.times do
+      write("#{NOTES}.sending", "/b\n")
+      out = serve(:unicorn, "auto", more: "require 'cowruby/rehearsal/start'\n#{full}")
+      assert_match(%r{ended with its process, at /b; none is made}, out)
+      assert_empty rehearsed(out)
+      assert_equal "/b\n", File.read(file("#{NOTES}.sending"))
+    end
+    File.unlink(file("#{NOTES}.sending"))
+    out = serve(:unicorn, "auto", more: "require 'cowruby/rehearsal/start'\n" + full.sub("write(", "write_mark("))
+    assert_match(/^rehearsal: nothing is rehearsed, and nothing will be noted: No space left/, out)
+    assert_empty rehearsed(out)
+  end
+
+  # A wrong clock takes no more than a week from what was asked for. What is left out comes back in time, though
+  # nothing was noted meanwhile and the server starts once in a while.
+  def test_pages_after_a_long_time
+    note("+ 2.00 http /a", "- 1.00 /b", "- 1.00 /c", day: "2026-01-02")
+    write("#{NOTES}.journal", "cowruby-rehearsal 1 1970-01-02\n+ 5.00 http /c\n")
+    assert_equal %w[/a /c], Notes.new(file).read.requests(1).sort
+    assert_equal ["+ 2.39 http /c", "+ 0.96 http /a"], noted_lines
+
+    note("+ 2.00 http /a", "- 1.00 /b", day: (Time.now.utc - 30 * 86_400).strftime("%Y-%m-%d"))
+    content = Notes.new(file).read
+    refute_includes content.to_s, "/b"
+    assert_equal "+ 0.96 http /a", content.to_s.lines(chomp: true).last
   end
 
   # Of a server that rehearses at the same time, or rubbish.

@@ -184,9 +184,14 @@ module CowRuby
         return listen if @options[:listen]
 
         watch? ? watch : show(observer.look)
+        ended = true
       rescue Gone
         write_end
+        ended = true
         raise
+      ensure
+        # Whoever reads the file would take it for what is now.
+        TextFile.drop(@options[:textfile]) if @options[:textfile] && !ended
       end
 
       # Looks at the server that is meant; raises Error if there is none.

@@ -11,8 +11,22 @@ module CowRuby
 
       # Raises Error, and leaves no other file behind.
       def self.write(path, text)
-        # What a link leads to is replaced, and never a device, as /dev/stdout is. In a directory that all can
-        # write, another user may have put the link there.
+        replace(place(path), text)
+      rescue SystemCallError => e
+        raise Error, "#{path} cannot be written: #{SystemCallError.new(nil, e.errno).message}"
+      end
+
+      # Removes the file that write would replace, if there is one. Raises nothing.
+      def self.drop(path)
+        file = place(path)
+        remove(file) if File.file?(file)
+      rescue Error, SystemCallError
+        nil
+      end
+
+      # What a link leads to is replaced, and never a device, as /dev/stdout is. In a directory that all can
+      # write, another user may have put the link there.
+      def self.place(path)
         place = path
         if File.symlink?(path)
           foreign = ![0, Process.euid].include?(File.lstat(path).uid)
@@ -23,9 +37,7 @@ module CowRuby
         plain = !File.exist?(place) || File.file?(place) || File.directory?(place)
         raise Error, "#{path} cannot be written: it is no plain file" unless plain
 
-        replace(place, text)
-      rescue SystemCallError => e
-        raise Error, "#{path} cannot be written: #{SystemCallError.new(nil, e.errno).message}"
+        place
       end
 
       def self.replace(path, text)
@@ -47,7 +59,7 @@ module CowRuby
       rescue Errno::ENOENT
         nil
       end
-      private_class_method :replace, :remove
+      private_class_method :place, :replace, :remove
     end
   end
 end

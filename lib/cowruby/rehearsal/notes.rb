@@ -28,6 +28,8 @@ module CowRuby
       # Bytes from which on a journal becomes the old one, in the place of the one before. What one worker
       # appends is a third of LARGEST at most.
       FULL = LARGEST / 2
+      # Bytes of the file that says what is being sent.
+      MARK = Notable::LONGEST + 1
       OPEN = File::NOFOLLOW | File::NONBLOCK
 
       attr_reader :path
@@ -98,20 +100,20 @@ module CowRuby
       end
 
       # To be called before a rehearsal. Gives what one that did not come to its end was sending; nil: nothing, or
-      # another server rehearses. Raises Refused or SystemCallError.
+      # another server rehearses. Raises Refused or SystemCallError, as where the disk is full.
       def begin_sending
         @mark = marked or return
-        target = @mark.read(2 * Notable::LONGEST).to_s.b[/\A(\S+)\n\z/, 1]
-        target if target && usable?(target)
+        target = @mark.read(2 * MARK).to_s.b[/\A(\S+)\n+\z/, 1]
+        return target if target && usable?(target)
+
+        @mark.truncate(0)
+        write_mark("")
+        nil
       end
 
       # Writes down that +target+ is being sent.
       def sending(target)
-        return unless @mark
-
-        text = "#{target}\n"
-        @mark.pwrite(text, 0)
-        @mark.truncate(text.bytesize)
+        write_mark(target) if @mark
       rescue SystemCallError
         nil # it goes without
       end
@@ -131,6 +133,11 @@ module CowRuby
       end
 
       private
+
+      # All marks have one size, so that there is room for each if there was for the first.
+      def write_mark(target)
+        @mark.pwrite(target.ljust(MARK, "\n"), 0)
+      end
 
       def prepare
         parent = File.dirname(@directory)
@@ -213,6 +220,7 @@ module CowRuby
       # killed between the two leaves it, and it counts once more at the next start.
       def gathered
         content = all_content(set_aside: true)
+        content.age(Content.today)
         journals = @journals.select { |path| File.exist?(path) }
         write(content.to_s) if journals.any? || content.forgetful?
         File.unlink(*journals)
@@ -290,8 +298,8 @@ module CowRuby
       #
       # The version of the form and the day; after + how often a target was asked for, how, and its kind if
       # the framework has told it, most asked for first; after - what is left out. The numbers lose a tenth
-      # a day, at one start those of a week at most, and what is next to nothing is forgotten. A journal is made
-      # of batches, each of this form.
+      # a day, those after + at one start those of a week at most, and what is next to nothing is forgotten. A
+      # journal is made of batches, each of this form.
       class Content
         FIRST_LINE = /\Acowruby-rehearsal 1 (\d{4})-(\d\d)-(\d\d)\z/
         GOOD = %r{\A\+ (?!0+\.00)(\d{1,12}\.\d\d) (https?) (/\S*)(?: (\S{1,#{Notable::LONGEST_KIND}}))?\z}
@@ -299,13 +307,16 @@ module CowRuby
         DAY = 24 * 60 * 60
         KEPT_A_DAY = 0.9
         LEAST = 0.1
-        # Days that the file ages by at one start at most: the clock may have been wrong when it was written.
+        # Days by which what was asked for ages at one start at most: the clock may have been wrong.
         MOST_DAYS = 7
 
         class << self
           def today
             Time.now.to_i / DAY
           end
+
+          # The part that is left of what was asked for when +days+ have gone.
+          def kept(days) = KEPT_A_DAY**days.clamp(0, MOST_DAYS)
 
           # The block says whether a target may be used; others are forgotten.
           def parse(text)
@@ -393,10 +404,11 @@ module CowRuby
 
         # So that yesterday's pages fade.
         def age(today)
-          kept = KEPT_A_DAY**(today - @day).clamp(0, MOST_DAYS)
+          days = [today - @day, 0].max
           @day = today
+          kept = Content.kept(days)
           @good.transform_values! { |weight, *others| [weight * kept, *others] }
-          @bad.transform_values! { |weight| weight * kept }
+          @bad.transform_values! { |weight| weight * KEPT_A_DAY**days }
           @good.select! { |_, (weight, _)| weight >= LEAST }
           @bad.select! { |_, weight| weight >= LEAST }
         end
@@ -405,7 +417,7 @@ module CowRuby
         def add_batches(batches)
           today = Content.today
           age(today)
-          batches.each { |day, seen| count(seen, KEPT_A_DAY**(today - day)) }
+          batches.each { |day, seen| count(seen, Content.kept(today - day)) }
           age(today)
           add([], [])
         end

@@ -142,11 +142,18 @@ module CowRuby
       # another one, as where memory was short, so the server starts now and rehearses the next time.
       def ended?(notes)
         target = notes.begin_sending or return false
-        left_out = notes.leave_out([target], patience: 1)
+        left_out = left_out?(notes, target)
         notes.sent(keep: !left_out)
         done = ", which is left out from now on" if left_out
         Rehearsal.tell("the one before ended with its process, at #{target}#{done}; none is made this time")
         true
+      end
+
+      # Where it cannot be, as on a full disk, the next start tries again.
+      def left_out?(notes, target)
+        notes.leave_out([target], patience: 1)
+      rescue Notes::Refused, SystemCallError
+        false
       end
 
       def nothing_noted(notes, told)
