@@ -207,7 +207,7 @@ class TestFork < Minitest::Test
       atfork = Fiddle::Function.new(c["rb_thread_atfork"], [], Fiddle::TYPE_VOID)
       if (pid = fork.call).zero?
         atfork.call
-        print Dir.children("/proc/self/task").size
+        $stdout.syswrite(Dir.children("/proc/self/task").size)
         exit!(0)
       end
       Process.wait(pid)

@@ -315,9 +315,6 @@ module CowRuby
             Time.now.to_i / DAY
           end
 
-          # The part that is left of what was asked for when +days+ have gone.
-          def kept(days) = KEPT_A_DAY**days.clamp(0, MOST_DAYS)
-
           # The block says whether a target may be used; others are forgotten.
           def parse(text)
             first, *lines = text.b.split("\n")
@@ -406,18 +403,20 @@ module CowRuby
         def age(today)
           days = [today - @day, 0].max
           @day = today
-          kept = Content.kept(days)
+          kept = KEPT_A_DAY**[days, MOST_DAYS].min
           @good.transform_values! { |weight, *others| [weight * kept, *others] }
           @bad.transform_values! { |weight| weight * KEPT_A_DAY**days }
           @good.select! { |_, (weight, _)| weight >= LEAST }
           @bad.select! { |_, weight| weight >= LEAST }
         end
 
-        # Adds what workers have appended (batches), faded to today as the rest is.
+        # Adds what workers have appended (batches), faded to today as the rest is; the last one by MOST_DAYS at
+        # most.
         def add_batches(batches)
           today = Content.today
+          late = [today - batches.map(&:first).max - MOST_DAYS, 0].max
           age(today)
-          batches.each { |day, seen| count(seen, Content.kept(today - day)) }
+          batches.each { |day, seen| count(seen, KEPT_A_DAY**(today - day - late)) }
           age(today)
           add([], [])
         end
