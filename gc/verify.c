@@ -7,7 +7,8 @@
  * Entry points: cow_verify_slot_map, cow_verify_leaf, cow_verify_unread, cow_verify_seal, cow_verify_nursery,
  * cow_verify_growth, cow_verify_pressure, cow_verify_substring, cow_verify_substrings.
  *
- * Who writes this memory after a fork: nobody.
+ * Who writes this memory after a fork: a process that verifies its heap writes a flag of each sealed page that
+ * remembers something.
  */
 
 /* Counts a reference, unless it is to a class that is never freed. */
@@ -60,7 +61,26 @@ cow_verify_substrings(void)
         rb_bug("cow_substrings: expected the invariants of substrings.c, found the above");
 }
 
-/* Checks that only slots are allocated, and that no other bitmap has a bit of a free slot. */
+/* Checks that each object of a page that owns something has a cleanup bit: without one its slot would be used
+ * again, and what it owns lost. */
+static void
+cow_verify_cleanup(struct heap_page *page)
+{
+    for (VALUE obj = (VALUE)page->start; obj < cow_page_end(page); obj += page->slot_size) {
+        if (!cow_page_has(page, obj) || MARKED_IN_BITMAP(page->cleanup_bits, obj)) continue;
+        asan_unpoisoning_object(obj) {
+            const enum ruby_value_type type = BUILTIN_TYPE(obj);
+
+            if (type != T_NONE && type != T_ZOMBIE && type != T_MOVED &&
+                (!rb_gc_obj_plain_p(obj) || FL_TEST(obj, FL_SEEN_OBJ_ID)))
+                rb_bug("heap_page %p, .cleanup_bits: expected a bit of an object that owns something, found "
+                       "none of %s", (void *)page, rb_obj_info(obj));
+        }
+    }
+}
+
+/* Checks that only slots are allocated, that no other bitmap has a bit of a free slot, and that a page knows
+ * if it remembers an object: a minor marking does not look at one that does not. */
 static void
 cow_verify_slot_map(struct heap_page *page)
 {
@@ -83,6 +103,30 @@ cow_verify_slot_map(struct heap_page *page)
                        "found others", (void *)page, kinds[i], j);
         }
     }
+    for (int j = 0; j < HEAP_PAGE_BITMAP_LIMIT && !page->flags.has_remembered_objects; j++) {
+        if (page->remembered_bits[j])
+            rb_bug("heap_page %p, .flags.has_remembered_objects: expected 1, as bits of word %d of "
+                   ".remembered_bits are set, found 0", (void *)page, j);
+    }
+    cow_verify_cleanup(page);
+}
+
+/* Checks that the list of sealed pages that remember something has each of them once. Together with their
+ * number that is all of them. */
+static void
+cow_verify_remembering(rb_heap_t *heap)
+{
+    const size_t count = heap->seal.remembering_count;
+
+    for (size_t i = 0; i < count; i++) {
+        struct heap_page *page = heap->seal.remembering[i];
+
+        if (page->heap != heap || !page->seal.sealed || !page->seal.remembering)
+            rb_bug("heap %p, .seal.remembering[%" PRIuSIZE "]: expected a sealed page of the heap that "
+                   "remembers, once, found heap_page %p", (void *)heap, i, (void *)page);
+        page->seal.remembering = FALSE; /* so that it is found if it comes again */
+    }
+    for (size_t i = 0; i < count; i++) heap->seal.remembering[i]->seal.remembering = TRUE;
 }
 
 /* Checks the invariants of sealed pages (page_list.h), as cow_seal_pages, cow_seal_sweep and gc_marks_finish
@@ -126,8 +170,13 @@ cow_verify_seal(rb_objspace_t *objspace)
                     rb_bug("heap_page %p, sealed: expected marked and uncollectible objects, found %s",
                            (void *)page, rb_obj_info(obj));
                 }
+                if (lives && !page->seal.has_duties && cow_has_duty(obj)) {
+                    rb_bug("heap_page %p, .seal.has_duties: expected 1 for %s, found 0", (void *)page,
+                           rb_obj_info(obj));
+                }
             }
         }
+        cow_verify_remembering(heap);
         if (pages != heap->seal.pages || slots != heap->seal.slots ||
             remembering != heap->seal.remembering_count ||
             (!is_marking(objspace) && live != heap->seal.live)) {

@@ -418,11 +418,11 @@ cow_vm_words_inherit(struct cow_vm_words *words)
     words->free = 0;
 }
 
-/* Checks the free blocks of a list, of +size+ bytes each, and adds their bytes to +sum+. Prints a fault to
- * +out+. */
+/* Checks the free blocks of a list, of +size+ bytes each, and adds their bytes to +sum+, which are less than
+ * +most+. Prints a fault to +out+. */
 static inline bool
 cow_vm_words_verify_list(const struct cow_vm_words *words, const struct cow_vm_words_free *block, size_t size,
-                         bool inherited, const char *name, int stream, size_t *sum, FILE *out)
+                         bool inherited, const char *name, int stream, size_t *sum, size_t most, FILE *out)
 {
     for (const struct cow_vm_words_free *next; block; block = next) {
         const struct cow_vm_words_region *region = cow_vm_words_region(words, block);
@@ -434,7 +434,13 @@ cow_vm_words_verify_list(const struct cow_vm_words *words, const struct cow_vm_w
                     name, stream, size, inherited ? "inherited" : "this process's", (const void *)block);
             return false;
         }
+        /* A block that was freed twice is its own next one. */
         *sum += size;
+        if (*sum > most) {
+            fprintf(out, "cow_vm_words.%s[%d], blocks of %zu bytes: expected a list that ends within the "
+                    "regions' %zu bytes, found one that does not\n", name, stream, size, most);
+            return false;
+        }
         cow_unpoison(block, sizeof(*block));
         next = block->next;
         cow_poison(block, sizeof(*block));
@@ -466,9 +472,9 @@ cow_vm_words_verify(const struct cow_vm_words *words, FILE *out)
             const size_t size = cow_vm_words_list_size(list);
 
             if (!cow_vm_words_verify_list(words, words->free_lists[i][list], size, false, "free_lists", i,
-                                          &free_bytes, out) ||
+                                          &free_bytes, used, out) ||
                 !cow_vm_words_verify_list(words, words->inherited_lists[i][list], size, true,
-                                          "inherited_lists", i, &free_bytes, out)) {
+                                          "inherited_lists", i, &free_bytes, used, out)) {
                 return false;
             }
         }

@@ -140,6 +140,18 @@ check(void)
     assert_true(cow_arena_consistent(&space, stderr));
 }
 
+/* Expects a report that begins so. */
+static void
+check_finds(const char *report)
+{
+    char text[500] = "";
+    FILE *out = fmemopen(text, sizeof(text), "w");
+
+    assert_false(cow_arena_consistent(&space, out));
+    fclose(out);
+    assert_non_null(strstr(text, report));
+}
+
 static char *
 new_page(void)
 {
@@ -720,6 +732,34 @@ test_random(void **state)
     }
 }
 
+/* Else all other tests could pass whatever is there. */
+static void
+test_faults_are_found(void **state)
+{
+    const size_t page = ((uintptr_t)new_page() & COW_ARENA_MASK) >> HEAP_PAGE_ALIGN_LOG;
+    struct cow_arena *const arena = space.arenas;
+    const size_t committed = arena->committed;
+
+    arena->used++;
+    check_finds(": expected .used");
+    arena->used--;
+    arena->bits[COW_BITMAP_MARK][page + 1][0] = 1;
+    check_finds(".bits of free page");
+    arena->bits[COW_BITMAP_MARK][page + 1][0] = 0;
+    arena->free[0] |= 1;
+    check_finds("expected bits of pages only");
+    arena->free[0] &= ~(uint64_t)1;
+    arena->committed = page;
+    check_finds("expected all pages from .committed");
+    arena->committed = arena->pages + 1;
+    check_finds("<= .committed <= .pages");
+    arena->committed = committed;
+    space.count++;
+    check_finds("cow_arena_space: expected .count");
+    space.count--;
+    check();
+}
+
 int
 main(void)
 {
@@ -746,6 +786,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_a_system_that_refuses, begin, end),
         cmocka_unit_test_setup_teardown(test_random, begin, end),
         cmocka_unit_test_setup_teardown(test_large_os_pages_and_little_memory, begin, end),
+        cmocka_unit_test_setup_teardown(test_faults_are_found, begin, end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

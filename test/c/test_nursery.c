@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
+#include <string.h>
 #include <cmocka.h>
 
 #include "nursery_policy.h"
@@ -383,6 +384,24 @@ test_switch(void **state)
     }
 }
 
+static void
+test_faults_are_found(void **state)
+{
+    struct cow_nursery_inheritance inherited = CHILD;
+    char text[200] = "";
+    FILE *out = fmemopen(text, sizeof(text), "w");
+
+    assert_true(cow_nursery_consistent(&inherited, stderr));
+    inherited.objects = inherited.slots + 1;
+    assert_false(cow_nursery_consistent(&inherited, out));
+    inherited.objects = inherited.slots;
+    inherited.floor = 0;
+    assert_false(cow_nursery_consistent(&inherited, out));
+    fclose(out);
+    assert_non_null(strstr(text, ".objects: expected"));
+    assert_non_null(strstr(text, ".floor: expected"));
+}
+
 int
 main(void)
 {
@@ -399,6 +418,7 @@ main(void)
         cmocka_unit_test(test_invariants),
         cmocka_unit_test(test_grown_child_nears_upstream),
         cmocka_unit_test(test_switch),
+        cmocka_unit_test(test_faults_are_found),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -383,6 +383,22 @@ test_a_fault_is_found(void **state)
     words.free_lists[COW_VM_WORDS_RUN][2] = NULL;
 }
 
+static void
+test_a_block_that_is_freed_twice(void **state)
+{
+    char *block = allocate(COW_VM_WORDS_RUN, 32), text[300] = "";
+    FILE *out = fmemopen(text, sizeof(text), "w");
+
+    allocate(COW_VM_WORDS_RUN, 32);
+    cow_vm_words_free(&words, COW_VM_WORDS_RUN, block, 32);
+    cow_vm_words_free(&words, COW_VM_WORDS_RUN, block, 32);
+    assert_false(cow_vm_words_verify(&words, out));
+    fclose(out);
+    assert_non_null(strstr(text, "expected a list that ends within"));
+    memset(words.free_lists, 0, sizeof(words.free_lists));
+    words.free = 0;
+}
+
 int
 main(void)
 {
@@ -402,6 +418,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_all_regions_are_full, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_no_memory_to_remember, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_fault_is_found, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_block_that_is_freed_twice, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
