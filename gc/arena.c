@@ -339,8 +339,8 @@ cow_arena_consistent(const struct cow_arena_space *space, FILE *out)
                 return false;
             }
             if (cow_arena_group_bits(group, arena->committed, arena->pages) & ~bits) {
-                fprintf(out, "cow_arena %p, .free of group %zu: expected all pages from .committed %zu on, found "
-                        "%#llx\n", (void *)arena, group, arena->committed, (unsigned long long)bits);
+                fprintf(out, "cow_arena %p, .free of group %zu: expected all pages from .committed %zu on, "
+                        "found %#llx\n", (void *)arena, group, arena->committed, (unsigned long long)bits);
                 return false;
             }
             for (free += (size_t)__builtin_popcountll(bits); bits; bits &= bits - 1) {
