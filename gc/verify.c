@@ -129,6 +129,35 @@ cow_verify_remembering(rb_heap_t *heap)
     for (size_t i = 0; i < count; i++) heap->seal.remembering[i]->seal.remembering = TRUE;
 }
 
+/* Checks that arenas and malloc have the heap's pages and no others, and that each group of an arena counts
+ * its sealed pages: new pages shall not be among these. */
+static void
+cow_verify_arenas(rb_objspace_t *objspace)
+{
+    const size_t pages = rb_darray_size(objspace->heap_pages.sorted);
+    size_t used = cow_locate_space.malloc_pages.count;
+
+    for (const struct cow_arena *arena = cow_locate_space.arenas.arenas; arena; arena = arena->next) {
+        used += arena->used;
+        for (size_t group = 0; group < COW_ARENA_GROUPS; group++) {
+            uint64_t bits = cow_arena_group_bits(group, COW_ARENA_FIRST, arena->pages) & ~arena->free[group];
+            int sealed = 0;
+
+            for (; bits; bits &= bits - 1) {
+                const size_t page = group * COW_ARENA_GROUP_PAGES + cow_lowest_bit(bits);
+
+                sealed += arena->descriptors[page].seal.sealed;
+            }
+            if (sealed != arena->sealed[group])
+                rb_bug("cow_arena %p, .sealed of group %" PRIuSIZE ": expected %d, found %d", (void *)arena,
+                       group, sealed, arena->sealed[group]);
+        }
+    }
+    if (used != pages)
+        rb_bug("objspace.heap_pages.sorted: expected the %" PRIuSIZE " pages of arenas and malloc, found %"
+               PRIuSIZE, used, pages);
+}
+
 /* Checks the invariants of sealed pages (page_list.h), as cow_seal_pages, cow_seal_sweep and gc_marks_finish
  * leave them. */
 static void
@@ -187,6 +216,7 @@ cow_verify_seal(rb_objspace_t *objspace)
                    heap->seal.live, heap->seal.slots);
         }
     }
+    cow_verify_arenas(objspace);
 }
 
 /* Checks what each heap has inherited (nursery_policy.h). */
