@@ -46,11 +46,20 @@ function response(status, headers, body)
   end
 end
 
+-- "latencies" has each number of microseconds and how often wrk counts it, in turn.
 function done(summary, latency, requests)
+  -- No signal shall break off what is written here.
+  io.stderr:write("done\n")
   local thread = threads[1]
   local errors = summary.errors
+  local counts = {}
+  for i = 1, #latency do
+    counts[i] = string.format("%d,%d", latency(i))
+  end
   io.write(string.format(
-    '{"answered":%d,"failed":%d,"status":"%s","connect":%d,"read":%d,"write":%d,"timeout":%d,"microseconds":%d,"bytes":%d,"p50":%.3f,"p99":%.3f}\n',
-    thread:get("answered"), thread:get("failed"), thread:get("worst"), errors.connect, errors.read, errors.write, errors.timeout,
-    summary.duration, summary.bytes, latency:percentile(50) / 1000, latency:percentile(99) / 1000))
+    '{"answered":%d,"failed":%d,"status":"%s","connect":%d,"read":%d,"write":%d,"timeout":%d,',
+    thread:get("answered"), thread:get("failed"), thread:get("worst"),
+    errors.connect, errors.read, errors.write, errors.timeout))
+  io.write(string.format('"microseconds":%d,"bytes":%d,"complete":%d,"latencies":[%s]}\n',
+    summary.duration, summary.bytes, summary.requests, table.concat(counts, ",")))
 end

@@ -46,19 +46,97 @@ end
 class TestWrk < Minitest::Test
   include BenchmarkTest
 
+  # Of four connections: an interval of 80 ms.
   LINE = { answered: 100, failed: 0, status: "", connect: 0, read: 0, write: 0, timeout: 0,
-           microseconds: 2_000_000, bytes: 5, p50: 1.5, p99: 20.25 }.freeze
+           microseconds: 2_000_000, bytes: 5, complete: 100, latencies: [1_500, 98, 20_250, 2] }.freeze
+
+  def parse(**others)
+    Wrk.parse(JSON.generate(LINE.merge(others)), 100, 4)
+  end
 
   def test_figures
-    result = Wrk.parse(JSON.generate(LINE), 100)
+    result = parse
     assert_equal [100, 0, 50.0, 1.5, 20.25, ""],
                  [result.requests, result.errors, result.rate, result.p50, result.p99, result.complaint]
   end
 
   def test_every_kind_of_error_counts_also_an_answer_that_did_not_come
-    result = Wrk.parse(JSON.generate(LINE.merge(answered: 98, failed: 3, status: "500", read: 1)), 100)
+    result = parse(answered: 98, failed: 3, status: "500", read: 1)
     assert_equal 6, result.errors
     assert_equal "3 failed, 1 read, 2 missing, status 500", result.complaint
+  end
+
+  def test_percentiles_are_without_what_wrk_has_added
+    # 250 ms: 170 and 90 are added, and 10 is not.
+    added = [1_500, 98, 90_000, 2, 170_000, 2, 250_000, 2]
+    assert_equal [1.5, 250.0], parse(latencies: added).to_h.values_at(:p50, :p99)
+  end
+
+  def test_a_timeout_is_an_answer_that_took_long
+    result = parse(latencies: [1_500, 98], timeout: 2)
+    assert_equal [2, 1.5, 30_000.0], [result.errors, result.p50, result.p99]
+  end
+
+  def test_times_that_are_not_as_many_as_the_answers
+    error = assert_raises(Wrk::Failed) { parse(latencies: [1_500, 97, 20_250, 2]) }
+    assert_equal "wrk: 100 answers and 0 timeouts, but 99 times without those that wrk adds: " \
+                 "no percentile can be told", error.message
+    assert_raises(Wrk::Failed) { parse(timeout: 1) }
+    # As many in the sum, but fewer than none at 90 ms.
+    assert_raises(Wrk::Failed) { parse(latencies: [1_500, 102, 170_000, 2, 250_000, 2]) }
+  end
+end
+
+class TestLatencies < Minitest::Test
+  include BenchmarkTest
+
+  # As stats_correct of wrk 4.1.0 does it, with a hash in place of its array.
+  def corrected(counts, interval)
+    data = Hash.new(0).merge(counts)
+    (2 * interval).upto(counts.keys.max) do |n|
+      count = data[n]
+      m = n - interval
+      while count.positive? && m > interval
+        data[m] += count
+        m -= interval
+      end
+    end
+    data.reject { |_, count| count.zero? }
+  end
+
+  # Of four connections: in so many microseconds the interval is +interval+.
+  def assert_restored(counts, interval, complete = counts.values.sum)
+    microseconds = interval * (complete / 4)
+    added = corrected(counts, interval)
+    assert_equal counts.sort, Latencies.restored(added, microseconds, complete, 4).sort
+    added.values.sum - complete
+  end
+
+  def test_what_wrk_adds_is_taken_out_again
+    random = Random.new(1)
+    added = Array.new(50) do
+      times = Array.new(random.rand(4..200)) { (20 * -Math.log(1 - random.rand))**random.rand(1.0..2.0) }
+      assert_restored(times.map { |time| time.ceil + 1 }.tally, random.rand(5..60))
+    end
+    assert_operator added.sum, :>, 10_000
+  end
+
+  def test_around_multiples_of_the_interval
+    1.upto(50) { |time| assert_restored({ 41 => 5, 40 => 6, time => 4 }, 10) }
+    assert_equal 0, assert_restored({ 20 => 4 }, 10)
+    assert_equal 4, assert_restored({ 21 => 4 }, 10)
+  end
+
+  def test_wrk_adds_nothing_where_not_every_connection_was_answered
+    assert_nil Latencies.interval(1_000_000, 3, 4)
+    assert_equal({ 9 => 3 }, Latencies.restored({ 9 => 3 }, 1_000_000, 3, 4))
+  end
+
+  def test_percentiles
+    counts = { 3 => 1, 1 => 98, 2 => 1 }
+    assert_equal [1, 1, 2, 3], [50, 98, 99, 100].map { |percent| Latencies.percentile(counts, percent) }
+    assert_equal [5, 5], [1, 99].map { |percent| Latencies.percentile({ 5 => 1 }, percent) }
+    assert_nil Latencies.percentile({}, 99)
   end
 end
 
@@ -82,12 +160,14 @@ class TestWrkAtWork < Minitest::Test
     @list&.unlink
   end
 
+  # The block is called before each answer.
   def serve(answer)
     @server = Thread.new do
       loop do
         client = @listener.accept
         # wrk first connects once without a request.
         line = client.gets until line == "\r\n" || client.eof?
+        yield if line && block_given?
         client.write(answer) if line
         client.close
       rescue Errno::EPIPE, Errno::ECONNRESET
@@ -103,6 +183,15 @@ class TestWrkAtWork < Minitest::Test
     assert_equal [1, 0], [begun.size, result.errors]
     # Requests that wrk had sent but not finished at the end are counted as well.
     assert_includes 50..50 + Wrk::CONNECTIONS, result.requests
+  end
+
+  # Two of a hundred are late, and wrk adds more times to these than it has measured.
+  def test_percentiles_are_those_of_the_answers
+    times = 0
+    port = serve(ANSWER) { sleep 0.2 if [40, 60].include?(times += 1) }
+    result = Wrk.play(port, @list.path, 0, 100, connections: 1)
+    assert_operator result.p99, :>=, 200
+    assert_operator result.p50, :<, 100
   end
 
   def test_errors_are_counted

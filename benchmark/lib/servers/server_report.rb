@@ -137,7 +137,7 @@ module CowBench
       share = pressed["gc"] / pressed["cpu"] * 100 if pressed["cpu"].positive?
       back = (found["taken"] - found["left"]).fdiv(found["private"]) * 100 if found["ended"].zero?
       { reached: 1, ended: found["ended"], failed: pressed["errors"], back: back, pressed_gc: share,
-        pressed_rate: pressed["rate"] / freely["rate"], pressed_p99: pressed["p99"].fdiv(freely["p99"]),
+        pressed_rate: pressed["rate"] / freely["rate"], pressed_p99: pressed["p99"]&.fdiv(freely["p99"]),
         recovery: found["recovery"] }.compact
     end
 

@@ -18,6 +18,8 @@ module CowBench
     AFTER_INTERRUPT = "; the server is stopped, finished runs are kept"
     ERRORS = [SystemCallError].freeze
     MINUTES = 95
+    # What the percentiles of a run are taken from; runs from before this was said hold wrk's additions, too.
+    LATENCIES = "times of the answers alone"
     SWITCH = { "on" => true, "off" => false }.freeze
     BANNER = <<~TEXT
       Usage: benchmark/run-servers --ruby NAME=PATH --ruby NAME=PATH [options]
@@ -168,11 +170,13 @@ module CowBench
       false
     end
 
-    # Differs for a ruby that was built anew, for other stops, and where other builds stood beside it.
+    # Differs for a ruby that was built anew, for other stops, where other builds stood beside it, and where
+    # percentiles were of something else.
     def stamp(build, measure)
       status = File.stat(build.path)
       beside = @builds.map(&:name) if measure.to_s == "speed"
-      ["#{build.version}, #{status.size} bytes, #{status.mtime.to_i}", *@stops, *beside,
+      latencies = LATENCIES if %w[curve pressure].include?(measure.to_s)
+      ["#{build.version}, #{status.size} bytes, #{status.mtime.to_i}", *@stops, *beside, *latencies,
        *build.env.map { |pair| pair.join("=") }].join(", ")
     end
 
