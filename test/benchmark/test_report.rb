@@ -81,6 +81,19 @@ class TestReport < Minitest::Test
     end
   end
 
+  def test_geometric_means_of_the_rows_that_belong_together
+    metrics = [Benchmark::Metric.new(key: :memory, title: "memory", unit: "MB", better: :less, digits: 1,
+                                     geometric: /\d+ to \d+\z/)]
+    ours = { "x, 0 to 10" => 2.0, "x, 10 to 40" => 8.0, "y, 0 to 10" => 8.0, "y, 10 to 40" => 2.0,
+             "y, 40 to 90" => 9.0 }
+    stock, cow = [ours.transform_values { 2.0 }, ours].map { |values| { memory: values } }
+    Example.stub(:metrics, metrics) do
+      rows = report([sample("stock", 1, stock), sample("cow", 1, cow)]).tables.first.rows
+      assert_equal [["geometric mean, 0 to 10", "", "", "2.000"],
+                    ["geometric mean, 10 to 40", "", "", "2.000"]], rows.drop(5)
+    end
+  end
+
   def test_cases_that_are_worse_in_each_run_have_a_table_of_their_own
     memory, speed = %i[memory speed].map { |key| [key, { "x" => 100.0, "y" => 100.0, "z" => 100.0 }] }
     better = { memory: :less, speed: :more }

@@ -342,6 +342,7 @@ class TestServerReport < Minitest::Test
   def test_speed
     text = report([speed("stock", 0.4), speed("cow", 0.3)]).text
     assert_match(/^rails: the server's CPU time for a request between two stops, the rubies side by/, text)
+    refute_match(/^geometric mean, /, text)
     assert_match(/^unicorn, warmup, glibc, 0 to 100 +4\.00 +3\.00 +0\.75$/, text)
     assert_match(/^unicorn, warmup, glibc, 100 to 300 +2\.00 +1\.50 +0\.75$/, text)
     assert_match(/^unicorn, warmup, glibc, 100 to 300 +100 +100 +1\.00$/, text)

@@ -12,7 +12,8 @@ module CowBench
     extend Registry
 
     # +better+ is :less or :more. +alone+: the base has about nothing of it, a ratio
-    # to that says nothing. +geometric+: its rows' ratios have a geometric mean.
+    # to that says nothing. +geometric+: its rows' ratios have a geometric mean; where it is a pattern, those
+    # rows have one whose labels have the same there.
     Metric = Struct.new(:key, :title, :unit, :better, :digits, :alone, :geometric, keyword_init: true)
     # +needs+ is memory in MB; +arguments+ are the benchmark's own.
     Case = Struct.new(:label, :arguments, :needs, keyword_init: true)

@@ -135,7 +135,7 @@ module CowBench
       title = "#{benchmark.title}: #{metric.title}#{only} " \
               "(#{metric.unit}, #{metric.better} is better#{synthetic})"
       first = metric == benchmark.metrics.first && !only
-      Table.new(title, *columns(metric, rows, mean: metric.geometric && !only),
+      Table.new(title, *columns(metric, rows, mean: (metric.geometric unless only)),
                 note: (benchmark.summary if first))
     end
 
@@ -150,7 +150,7 @@ module CowBench
         end
         [label, number(metric, row[base]), *cells]
       end
-      body << mean_row(rows, base, others, spread) if mean
+      means(rows, mean).each { |label, same| body << mean_row(label, same, base, others, spread) } if mean
       [["", base, *others.flat_map { |name| [name, *about] }], body]
     end
 
@@ -162,11 +162,19 @@ module CowBench
       end
     end
 
-    def mean_row(rows, base, others, spread)
+    # Labels of means, and the rows of each. Of a part with one row there is none.
+    def means(rows, pattern)
+      return { "geometric mean" => rows } unless pattern.is_a?(Regexp)
+
+      parts = rows.group_by { |label, _| label[pattern] }.select { |_, same| same.size > 1 }
+      parts.to_h { |part, same| ["geometric mean, #{part}", same.to_h] }
+    end
+
+    def mean_row(label, rows, base, others, spread)
       means = others.flat_map do |name|
         ["", mean_ratio(rows, base, name), *(mean_spread(rows, base, name) if spread)]
       end
-      ["geometric mean", "", *means]
+      [label, "", *means]
     end
 
     # The least and the greatest of the rounds in which each row has a pair.

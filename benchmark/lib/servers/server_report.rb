@@ -24,6 +24,9 @@ module CowBench
     module Measures
       extend Benchmark::Metrics
 
+      # Windows of different length have no mean in common.
+      WINDOW = /\d+ to \d+\z/
+
       metric :private, "private dirty memory of a worker at the end", "MB", :less, 1
       metric :tree, "the whole server at the end (sum of Pss)", "MB", :less, 1
       metric :rate, "throughput after the warm-up", "requests/s", :more, 0
@@ -40,9 +43,9 @@ module CowBench
       metric :cpu_beside, "the server's CPU time for a request, all requests, the rubies side by side",
              "ms", :less, 2, geometric: true
       metric :cpu_between, "the server's CPU time for a request between two stops, the rubies side by side",
-             "ms", :less, 2, geometric: true
+             "ms", :less, 2, geometric: WINDOW
       metric :rate_between, "throughput between two stops, the rubies side by side", "requests/s", :more, 0,
-             geometric: true
+             geometric: WINDOW
       metric :spread, "from the worker with the least to the one with the most, before the first request",
              "MB", :less, 2
       metric :lost_gc, "inherited and lost by one worker: GC pages", "MB", :less, 1
