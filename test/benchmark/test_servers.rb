@@ -485,6 +485,35 @@ class TestServersCommand < Minitest::Test
     assert_equal ["benchmark/run-servers --quick"], command.send(:facts, [])[:commands]
   end
 
+  # A command for two builds, whose runs go to +directory+.
+  def servers_command(directory, *arguments)
+    BenchmarkTest.load("lib/servers/servers_command")
+    builds = %w[stock cow].map do |name|
+      BenchmarkTest::Named.new(name, "ruby 3", { "name" => "glibc" }, {}, 1)
+    end
+    builds.each { |build| def build.path = RbConfig.ruby }
+    command = ServersCommand.new([])
+    command.send(:parser).parse(["--server", "puma,unicorn", *arguments])
+    { builds: builds, output: directory, omissions: [], progress: Progress.new(StringIO.new) }
+      .each { |name, value| command.instance_variable_set("@#{name}", value) }
+    command
+  end
+
+  def order(command, round)
+    command.send(:jobs, round).map { |setting, builds| [setting.server, *builds.map(&:name)] }
+  end
+
+  def test_builds_take_turns_at_being_the_first
+    Dir.mktmpdir do |directory|
+      command = servers_command(directory)
+      straight, back = [%w[puma stock], %w[puma cow]], [%w[unicorn cow], %w[unicorn stock]]
+      assert_equal straight + back, order(command, 1)
+      assert_equal straight.reverse + back.reverse, order(command, 2)
+      command = servers_command(directory, "--measure", "speed")
+      assert_equal [%w[puma stock cow], %w[unicorn stock cow]], order(command, 2)
+    end
+  end
+
   # benchmark/run-servers as a whole, with one server. A second call repeats nothing.
   def test_one_server
     name, ruby = INSTALLED

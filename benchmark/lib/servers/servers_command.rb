@@ -114,10 +114,13 @@ module CowBench
       @progress.finish
     end
 
-    # What is left to do in a round: each a setting and the builds that are measured together.
+    # What is left to do in a round: each a setting and the builds that are measured together. Where they are
+    # measured one after the other, it is the other way round in every second round, and for every second
+    # setting of a round.
     def jobs(round)
-      settings.flat_map do |setting|
-        together = setting.measure == :speed ? [@builds] : @builds.map { |build| [build] }
+      settings.each_with_index.flat_map do |setting, i|
+        turn = (round + i).even? ? @builds.reverse : @builds
+        together = setting.measure == :speed ? [@builds] : turn.map { |build| [build] }
         left = together.reject { |builds| builds.all? { |build| kept?(setting, build, round) } }
         left.map { |builds| [setting, builds] }
       end
