@@ -514,6 +514,22 @@ class TestServersCommand < Minitest::Test
     end
   end
 
+  def test_the_tables_name_what_was_left_when_the_time_was_over
+    Dir.mktmpdir do |directory|
+      command = servers_command(directory, "--runs", "2", "--measure", "pages")
+      command.instance_variable_set(:@minutes, -1)
+      command.send(:run_all)
+      builds, omissions = %i[@builds @omissions].map { |name| command.instance_variable_get(name) }
+      over = "-1 minutes were over; call it again to go on"
+      names = ["puma, warmup, glibc, pages, stock", "puma, warmup, glibc, pages, cow",
+               "unicorn, warmup, glibc, pages, cow", "unicorn, warmup, glibc, pages, stock"]
+      names = names.map { |name| "rails: #{name}" }.join("; ")
+      assert_equal ["- skipped: 4 runs of round 1: #{over}: #{names}\n",
+                    "- skipped: 4 runs of round 2: #{over}\n"],
+                   ServerReport.of(FACTS, builds, [], omissions).markdown.lines.last(2)
+    end
+  end
+
   # benchmark/run-servers as a whole, with one server. A second call repeats nothing.
   def test_one_server
     name, ruby = INSTALLED

@@ -102,16 +102,24 @@ module CowBench
         left = jobs(round)
         @progress.round(round, left.size)
         left.each_with_index do |(setting, builds), i|
-          if Clock.now - started > @minutes * 60
-            return @progress.say("#{left.size - i} runs of round #{round} are left after #{@minutes} " \
-                                 "minutes; call it again to go on")
-          end
+          return leave(round, left.drop(i)) if Clock.now - started > @minutes * 60
 
           run_one(setting, builds, round)
         end
       end
     ensure
       @progress.finish
+    end
+
+    # The time is over: the tables say which runs of a round are left, and how many of later ones.
+    def leave(round, left)
+      reason = "#{@minutes} minutes were over; call it again to go on"
+      names = left.map { |setting, builds| name(setting, builds) }
+      omit("skipped", "#{left.size} runs of round #{round}", "#{reason}: #{names.join("; ")}")
+      (round + 1).upto(@rounds) do |later|
+        number = jobs(later).size
+        omit("skipped", "#{number} runs of round #{later}", reason) if number.positive?
+      end
     end
 
     # What is left to do in a round: each a setting and the builds that are measured together. Where they are
@@ -126,10 +134,13 @@ module CowBench
       end
     end
 
-    def run_one(setting, builds, round)
+    def name(setting, builds)
       what = setting.measure == :curve ? "" : ", #{setting.measure}"
-      names = builds.map(&:name).join(" and ")
-      @progress.start("#{setting.app}: #{setting.label}#{what}, #{names}")
+      "#{setting.app}: #{setting.label}#{what}, #{builds.map(&:name).join(" and ")}"
+    end
+
+    def run_one(setting, builds, round)
+      @progress.start(name(setting, builds))
       facts = Machine.facts(ROOT)
       builds.zip(outcomes(setting, builds)) do |build, outcome|
         run = { setting: setting.to_h, build: build.name, stamp: stamp(build, setting.measure), round: round,
@@ -137,9 +148,9 @@ module CowBench
         keep(file(setting, build, round), run)
       end
     rescue App::Missing, Server::Missing, Build::Unusable, Cgroup::Unavailable => e
-      omit("skipped", setting, names, e)
+      omit("skipped", name(setting, builds), e.message)
     rescue Server::Failed, Wrk::Failed, AddressSpace::Unreadable, Faults::Impossible => e
-      omit("failed", setting, names, e)
+      omit("failed", name(setting, builds), e.message)
     end
 
     # What was found of each build, in their order.
@@ -151,8 +162,8 @@ module CowBench
       builds.map { |build| ServerRun.new(setting, build, app, **options).call }
     end
 
-    def omit(word, setting, names, error)
-      @omissions << Runner::Omission.new(word, "#{setting.app}: #{setting.label}, #{names}", error.message)
+    def omit(word, what, reason)
+      @omissions << Runner::Omission.new(word, what, reason)
       @progress.say(@omissions.last.to_s)
     end
 
