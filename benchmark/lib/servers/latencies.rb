@@ -7,6 +7,9 @@ module CowBench
   # intervals also that time less one interval, less two, and so on, as long as more than one is left.
   # Such requests belong to a load that keeps to a rate. Ours asks when it was answered, so they never were.
   module Latencies
+    # Stands in the stamp of a run whose percentiles are such; those of older runs hold wrk's additions, too.
+    ALONE = "times of the answers alone"
+
     # Takes out again what wrk has added. The greatest time is what was measured, as wrk only adds shorter
     # ones; so going down, each time is as measured once all greater ones are seen to.
     def self.restored(counts, microseconds, complete, connections)

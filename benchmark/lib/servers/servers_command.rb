@@ -18,8 +18,6 @@ module CowBench
     AFTER_INTERRUPT = "; the server is stopped, finished runs are kept"
     ERRORS = [SystemCallError].freeze
     MINUTES = 95
-    # What the percentiles of a run are taken from; runs from before this was said hold wrk's additions, too.
-    LATENCIES = "times of the answers alone"
     SWITCH = { "on" => true, "off" => false }.freeze
     BANNER = <<~TEXT
       Usage: benchmark/run-servers --ruby NAME=PATH --ruby NAME=PATH [options]
@@ -189,7 +187,7 @@ module CowBench
     def stamp(build, measure)
       status = File.stat(build.path)
       beside = @builds.map(&:name) if measure.to_s == "speed"
-      latencies = LATENCIES if %w[curve pressure].include?(measure.to_s)
+      latencies = Latencies::ALONE if %w[curve pressure].include?(measure.to_s)
       ["#{build.version}, #{status.size} bytes, #{status.mtime.to_i}", *@stops, *beside, *latencies,
        *build.env.map { |pair| pair.join("=") }].join(", ")
     end
