@@ -698,13 +698,14 @@ class TestRehearsalAuto < Minitest::Test
       assert_equal "/b\n", File.read(file("#{NOTES}.sending"))
     end
     File.unlink(file("#{NOTES}.sending"))
-    out = serve(:unicorn, "auto", more: "require 'cowruby/rehearsal/start'\n" + full.sub("write(", "write_mark("))
+    full = full.sub("write(", "write_mark(")
+    out = serve(:unicorn, "auto", more: "require 'cowruby/rehearsal/start'\n#{full}")
     assert_match(/^rehearsal: nothing is rehearsed, and nothing will be noted: No space left/, out)
     assert_empty rehearsed(out)
   end
 
-  # A wrong clock takes no more than a week from what was asked for. What is left out comes back in time, though
-  # nothing was noted meanwhile and the server starts once in a while.
+  # A wrong clock takes no more than a week from what was asked for. What is left out comes back in time,
+  # though nothing was noted meanwhile and the server starts once in a while.
   def test_pages_after_a_long_time
     note("+ 2.00 http /a", "- 1.00 /b", "- 1.00 /c", day: "2026-01-02")
     write("#{NOTES}.journal", "cowruby-rehearsal 1 1970-01-02\n+ 5.00 http /c\n")
