@@ -93,6 +93,70 @@ class TestTree < Minitest::Test
     assert_empty Dir["#{@top}/build/scratch.*"]
   end
 
+  # A patch that does not apply to a tree that was whole before.
+  def test_a_renewal_that_fails_leaves_the_tree_as_it_was
+    two_patches
+    before = git("rev-parse", "HEAD")
+    good = read("patches/0200-six.patch")
+    write("patches/0200-six.patch", good.sub("-line 6;", "-line sixty;"))
+    2.times do
+      refute_tool(/0200-six.patch does not apply/, "tree", "import", tree, "--source", @tarball)
+      assert_equal before, git("rev-parse", "HEAD")
+    end
+    assert_empty git("status", "--porcelain")
+    assert_empty Dir["#{@top}/build/scratch.*"]
+    write("patches/0200-six.patch", good)
+    import
+    assert_match(/line six/, File.read("#{tree}/gc.c"))
+  end
+
+  # Killed after the first of two patches: neither a build nor an export takes one patch for all.
+  def test_a_renewal_that_is_killed_leaves_the_tree_as_it_was
+    two_patches
+    before = git("rev-parse", "HEAD")
+    patches = %w[0100-five 0200-six].to_h { |name| [name, read("patches/#{name}.patch")] }
+    patches.each { |name, text| write("patches/#{name}.patch", text.sub("Why: x", "Why: y")) }
+    real = ENV["PATH"].split(":").map { |dir| File.join(dir, "git") }.find { |file| File.executable?(file) }
+    File.chmod(0o755, write("#{@dir}/bin/git", <<~SH))
+      #!/bin/sh
+      case $* in *0200-six.patch) kill -KILL $PPID ;; *) exec #{real} "$@" ;; esac
+    SH
+    _, _, status = tool("tree", "import", tree, "--source", @tarball,
+                        env: { "PATH" => "#{@dir}/bin:#{ENV.fetch("PATH")}" })
+    assert_predicate status, :signaled?
+    assert_equal before, git("rev-parse", "HEAD")
+    export
+    assert_equal patches, patches.keys.to_h { |name| [name, read("patches/#{name}.patch")] }
+    patches.each { |name, text| write("patches/#{name}.patch", text.sub("Why: x", "Why: y")) }
+    import
+    assert_equal "2\n", git("rev-list", "--count", "upstream..HEAD")
+    assert_match(/^Why: y/, git("log", "-1", "--format=%B"))
+  end
+
+  # What make distclean would remove for good.
+  def test_new_files_stashes_branches_and_the_tree_before_are_work_too
+    two_patches
+    tool!("tree", "unexported", tree)
+    write("#{tree}/gc/newer.c", "int newer;\n")
+    refute_tool(/has work that is not exported \(new files/, "tree", "unexported", tree)
+    File.delete("#{tree}/gc/newer.c")
+    change("gc.c", "line 9;", "line nine;")
+    git("stash")
+    refute_tool(/has work that is not exported/, "tree", "unexported", tree)
+    git("stash", "drop")
+    git("branch", "same")
+    git("branch", "older", "HEAD^")
+    tool!("tree", "unexported", tree)
+    git("checkout", "-q", "-b", "other")
+    git("commit", "-q", "--allow-empty", "-m", "x")
+    git("checkout", "-q", "main")
+    refute_tool(/has work that is not exported/, "tree", "unexported", tree)
+    git("branch", "-qD", "other")
+    tool!("tree", "unexported", tree)
+    FileUtils.mkdir("#{tree}.old")
+    refute_tool(/build.tree.old is there/, "tree", "unexported", tree)
+  end
+
   def test_a_patch_edited_by_hand_is_found
     two_patches
     write("patches/0100-five.patch", read("patches/0100-five.patch").sub("Why: x", "Why: x  "))
