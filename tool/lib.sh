@@ -56,6 +56,13 @@ pin() {
     sed -n "s/^$1=//p" "$top/upstream.pin"
 }
 
+# own_git: from here on git reads tool/gitconfig in place of the user's settings, so that it does the same for
+# everybody. By that file it also goes into a tree of another user, as where root builds in a user's clone.
+own_git() {
+    export GIT_CONFIG_GLOBAL="$top/tool/gitconfig" GIT_CONFIG_NOSYSTEM=1
+    unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE 2>/dev/null || :
+}
+
 # sha256_of FILE
 sha256_of() {
     if have sha256sum; then sha256sum <"$1"; else shasum -a 256 <"$1"; fi | cut -d' ' -f1
