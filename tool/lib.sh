@@ -56,6 +56,16 @@ pin() {
     sed -n "s/^$1=//p" "$top/upstream.pin"
 }
 
+# version_in_dir DIR: the version that a source directory of CRuby says it is.
+version_in_dir() {
+    sed -n -e 's/^#define RUBY_VERSION_TEENY \([0-9]*\).*/\1/p' "$1/version.h" |
+        { read -r teeny || teeny='?'
+          api=$(sed -n -e 's/^#define RUBY_API_VERSION_MAJOR \([0-9]*\).*/\1/p' \
+                       -e 's/^#define RUBY_API_VERSION_MINOR \([0-9]*\).*/\1/p' "$1/include/ruby/version.h" |
+                    paste -s -d .)
+          echo "$api.$teeny"; }
+}
+
 # own_git: from here on git reads tool/gitconfig in place of the user's settings, so that it does the same for
 # everybody. By that file it also goes into a tree of another user, as where root builds in a user's clone.
 own_git() {
@@ -132,15 +142,19 @@ without_tests='--with-out-ext=+,-test-/*'
 # the machine and its compiler the others take from build/configure.cache: two minutes each.
 # A configure with flags of its own for the compiler takes only what does not depend on them (functions,
 # headers, types), and gives nothing; one with cflags, as for sanitizers, takes nothing either.
-# What was built with other ARGUMENTS goes: make would keep its objects. So nobody measures what
-# COW_BUILD=lean has left.
+# What was built with other arguments, of either kind, or of another CRuby goes: make would keep its objects.
+# So nobody measures what COW_BUILD=lean has left. The list of what was installed stays, for make uninstall.
 configure_once() {
     log=$1 label=$2
     shift 2
-    own=$*
-    [ ! -f .cow-configured ] || [ "$(cat .cow-configured)" = "$own" ] || find . -mindepth 1 -delete
     arguments=$top/build/config.args found=$top/build/configure.cache
-    [ -f Makefile ] && [ ! "$arguments" -nt .cow-configured ] && return
+    given=$(cat "$arguments")
+    # A build is not to name the prefix of another.
+    case " $*" in *" --prefix="*) given=$(printf '%s\n' "$given" | sed "s/ '--prefix=[^']*'//") ;; esac
+    made_of=$(printf '%s\n' "$*"; printf '%s\n' "$given" "$(pin version)" | cksum)
+    [ ! -f .cow-configured ] || [ "$(cat .cow-configured)" = "$made_of" ] ||
+        find . -mindepth 1 ! -name .installed.list -delete
+    [ -f Makefile ] && [ -f .cow-configured ] && return
     rm -f config.cache
     cache=-C own_flags=
     case " $*" in
@@ -149,7 +163,8 @@ configure_once() {
     esac
     # Not where a package has come or gone since: it may be another compiler, or a library.
     [ -z "$cache" ] || [ ! -f "$found" ] || [ "$arguments" -nt "$found" ] ||
-        [ /var/lib/dpkg/status -nt "$found" ] || cp "$found" config.cache
+        [ "$top/upstream.pin" -nt "$found" ] || [ /var/lib/dpkg/status -nt "$found" ] ||
+        cp "$found" config.cache
     [ -z "$own_flags" ] || [ ! -f config.cache ] ||
         sed -i -n '/^ac_cv_\(func\|header\|sizeof\|type\|member\)_/p' config.cache
     # It refuses one of other LDFLAGS, too. Those of a caller find the same libraries elsewhere.
@@ -160,15 +175,12 @@ configure_once() {
     [ -z "$own_ldflags" ] || [ -n "$own_flags" ] || [ ! -f config.cache ] ||
         sed -i -e '/^ac_cv_env_LDFLAGS_/d' -e "\$a ac_cv_env_LDFLAGS_set=set" \
             -e "\$a ac_cv_env_LDFLAGS_value='$own_ldflags'" config.cache
-    given=$(cat "$arguments")
-    # A build is not to name the prefix of another.
-    case " $*" in *" --prefix="*) given=$(printf '%s\n' "$given" | sed "s/ '--prefix=[^']*'//") ;; esac
     eval "set -- $given $cache \"\$@\""
     "$top/tool/progress" "$log" "$label: configure" -- ../src/configure "$@"
     if [ -f config.cache ] && [ -z "$own_ldflags$own_flags" ]; then # others may read it at this moment
         cp config.cache "$found.$$" && mv "$found.$$" "$found"
     fi
-    printf '%s\n' "$own" >.cow-configured
+    printf '%s\n' "$made_of" >.cow-configured
 }
 
 # start_from_cow LOG LABEL [SED]: in a directory of objects in which make has not run: takes from
@@ -179,7 +191,8 @@ configure_once() {
 # what they change in Makefiles.
 start_from_cow() {
     cow=$top/build/cow/obj
-    [ "$cow/exts.mk" -nt "$top/build/config.args" ] && [ ! -f exts.mk ] || return 0
+    [ "$cow/exts.mk" -nt "$top/build/config.args" ] && [ ! "$top/upstream.pin" -nt "$cow/exts.mk" ] &&
+        [ ! -f exts.mk ] || return 0
 
     rust=$(sed -n 's/^YJIT_LIBS=//p' Makefile)
     if [ -n "$rust" ] && [ -f "$cow/$rust" ]; then

@@ -20,6 +20,7 @@ class TestConfigureOnce < Minitest::Test
     FileUtils.mkdir_p(%W[#{@top}/tool #{@top}/build])
     %w[lib.sh lib.rb progress].each { |name| FileUtils.cp("#{TOP}/tool/#{name}", "#{@top}/tool/") }
     File.write("#{@top}/build/config.args", "--given")
+    File.write("#{@top}/upstream.pin", "version=3.4.5\n")
   end
 
   def teardown = FileUtils.rm_rf(@top)
@@ -86,6 +87,40 @@ class TestConfigureOnce < Minitest::Test
     assert_path_exists "#{@top}/build/stock/obj/gc.o"
     assert_equal ["--given -C"], configure("stock")
     refute_path_exists "#{@top}/build/stock/obj/gc.o"
+  end
+
+  def test_what_was_built_with_other_flags_of_ours_goes
+    object = "#{@top}/build/cow/obj/gc.o"
+    configure("cow")
+    FileUtils.touch([object, "#{@top}/build/cow/obj/.installed.list"])
+    FileUtils.touch("#{@top}/build/config.args", mtime: Time.now + 60)
+    configure("cow")
+    assert_path_exists object
+    File.write("#{@top}/build/config.args", "'optflags=-O1'")
+    assert_equal "optflags=-O1 -C", configure("cow").first
+    refute_path_exists object
+    # make uninstall knows no other.
+    assert_path_exists "#{@top}/build/cow/obj/.installed.list"
+  end
+
+  def test_what_was_built_of_another_cruby_goes
+    object = "#{@top}/build/cow/obj/gc.o"
+    configure("cow")
+    FileUtils.touch(object)
+    File.write("#{@top}/upstream.pin", "version=3.4.6\n")
+    FileUtils.touch("#{@top}/upstream.pin", mtime: Time.now + 60)
+    assert_equal ["--given -C"], configure("cow"), "nothing of what the other one has found"
+    refute_path_exists object
+  end
+
+  # Builds for a prefix of their own are the same whatever ours is.
+  def test_another_prefix_of_ours_is_nothing_to_those_with_their_own
+    File.write("#{@top}/build/config.args", " '--prefix=/a' '--given'")
+    configure("deb", "--prefix=/c")
+    FileUtils.touch("#{@top}/build/deb/obj/gc.o")
+    File.write("#{@top}/build/config.args", " '--prefix=/b' '--given'")
+    configure("deb", "--prefix=/c")
+    assert_path_exists "#{@top}/build/deb/obj/gc.o"
   end
 
   # It says so the next time as well, and leaves nothing to others.

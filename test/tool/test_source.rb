@@ -118,6 +118,19 @@ class TestSource < Minitest::Test
     FileUtils.mkdir_p(bin)
     ENV["PATH"].split(":").reverse_each do |dir|
       Dir.glob("#{dir}/*").each { |f| FileUtils.ln_sf(f, bin) unless names.include?(File.basename(f)) }
+  def test_what_is_of_the_pinned_version_stays_and_what_is_not_goes
+    renew = -> { tool!("unpack-source", "--renew", "#{@dir}/out", "--source", @tarball) }
+    renew.call
+    write("#{@dir}/out/mine", "")
+    renew.call
+    assert_path_exists "#{@dir}/out/mine"
+    @tarball = make_tarball("3.4.6")
+    pin(version: "3.4.6")
+    renew.call
+    refute_path_exists "#{@dir}/out/mine"
+    assert_match(/TEENY 6/, File.read("#{@dir}/out/version.h"))
+  end
+
     end
     bin
   end

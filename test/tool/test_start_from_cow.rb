@@ -91,6 +91,9 @@ class TestStartFromCow < Minitest::Test
     object("exts.mk", "")
     write("build/config.args", "", Time.now + 60)
     assert_empty start
+    write("build/config.args", "", @past)
+    write("upstream.pin", "version=3.4.6\n", Time.now + 60)
+    assert_empty start
   end
 
   def test_only_before_the_first_make

@@ -157,6 +157,25 @@ class TestTree < Minitest::Test
     refute_tool(/build.tree.old is there/, "tree", "unexported", tree)
   end
 
+  # upstream.pin names another CRuby, as after a pull: what is there of the one before is of no use.
+  def test_another_pin_makes_tree_and_source_anew
+    two_patches
+    sync
+    write("#{src}/generated", "by a build\n")
+    @tarball = make_tarball("3.4.6")
+    pin(version: "3.4.6")
+    write("#{tree}/gc/newer.c", "int newer;\n")
+    refute_tool(/is of another CRuby than upstream.pin, 3.4.6, and has work that is not exported/, "tree",
+                "import", tree, "--source", @tarball)
+    File.delete("#{tree}/gc/newer.c")
+    import
+    assert_match(/TEENY 6/, File.read("#{tree}/version.h"))
+    assert_match(/line six/, File.read("#{tree}/gc.c"))
+    sync
+    assert_match(/TEENY 6/, File.read("#{src}/version.h"))
+    refute_path_exists "#{src}/generated"
+  end
+
   # As root has it in a user's clone.
   def test_a_tree_of_another_user
     two_patches
