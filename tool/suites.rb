@@ -21,15 +21,19 @@ def numbered(names)
   names.map { |name| (n = seen[name] += 1) > 1 ? "#{name} (#{n})" : name }
 end
 
-# A suite that ran nothing, or died without naming a failure, has failed.
-def whole_too(suite, tests, output, status, notes: [])
-  return Outcome.new(tests, notes) if tests.any? && (status.success? || tests.value?("failed"))
+# A suite that ran nothing, died without naming a failure, or did so before the line in which it sums up
+# (+ended+), has failed. That a test has failed does not say so: it may be an expected failure.
+def whole_too(suite, tests, output, status, ended: true, notes: [])
+  return Outcome.new(tests, notes) if tests.any? && (status.success? || (ended && tests.value?("failed")))
 
   Outcome.new(tests.merge("#{suite} as a whole" => "failed"), output.lines.last(25))
 end
 
 # What minitest tells of tests that failed, up to the next such text or the counts at the end.
 MINITEST_FAILURE = /^ +\d+\) (?:Failure|Error):\n.*?(?=^ +\d+\) \w+:\n|^\d+ runs, |\z)/m.freeze
+
+# The last line of a run with minitest.
+MINITEST_SUM = /^\d+ runs, \d+ assertions, /.freeze
 
 # Minitest's verbose lines: "Class#test = 0.00 s = ." Of a file that failed, the notes tell why and no more,
 # as a log of CI is cut.
@@ -38,27 +42,31 @@ def minitest_file_outcome(base, output, status)
   notes = output.scan(/^ +\d+\) Skipped:\n(.*\n.*)\n/).map { |skip,| "skipped: #{skip.tr("\n", " ")}" }
   return Outcome.new(tests, notes) if status.success? && tests.any?
 
-  tests["#{base} as a whole"] = "failed" unless tests.value?("failed")
+  ended = output.match?(MINITEST_SUM) && !status.signaled?
+  tests["#{base} as a whole"] = "failed" unless ended && tests.value?("failed")
   reasons = output.scan(MINITEST_FAILURE).flat_map { |text| text.rstrip.lines.first(40) }
-  reasons += output.lines.last(40) if reasons.empty? || output.include?("[BUG]")
+  reasons += output.lines.last(40) if reasons.empty? || !ended || output.include?("[BUG]")
   Outcome.new(tests, notes + reasons)
 end
 
-# What cmocka prints: "ok 1 - test".
+# What cmocka prints: "1..2", the number of tests, and "ok 1 - test".
 def tap_outcome(base, output, status)
-  tests = output.scan(/^(not ok|ok) \d+ - (\S+)( # SKIP)?/).to_h do |ok, test, skip|
+  found = output.scan(/^(not ok|ok) \d+ - (\S+)( # SKIP)?/)
+  tests = found.to_h do |ok, test, skip|
     ["#{base}: #{test}", skip ? "skipped" : { "ok" => "passed" }.fetch(ok, "failed")]
   end
   return Outcome.new(tests, []) if status.success? && tests.any?
 
-  tests["#{base} as a whole"] = "failed" unless tests.value?("failed")
+  ended = found.size == output.scan(/^1\.\.(\d+)$/).sum { |count,| count.to_i } && !status.signaled?
+  tests["#{base} as a whole"] = "failed" unless ended && tests.value?("failed")
   Outcome.new(tests, output.lines.last(20))
 end
 
 def gems_outcome(rows, output, status)
   tests = rows.map { |title, row| row["outcomes"].transform_keys { |test| "#{title} #{test}" } }
   tests = tests.reduce({}, :merge)
-  whole_too("gems", tests, output, status, notes: output.scan(/^ {4}(.+)/).flatten)
+  whole_too("gems", tests, output, status, ended: output.match?(/^\d+ passed, \d+ failed, /),
+                                           notes: output.scan(/^ {4}(.+)/).flatten)
 end
 
 # +finished+ names the runs that came to their end.
@@ -67,6 +75,10 @@ def servers_outcome(finished, output, status)
   tests = finished.to_h { |name| [name, "passed"] }.merge(omitted.to_h { |word, what,| [what, word] })
   whole_too("servers", tests, output, status, notes: omitted.map { |parts| parts.join(": ") })
 end
+
+# How test-all and test-spec sum up.
+ALL_SUM = /^Finished tests in /.freeze
+SPEC_SUM = /^\d+ files?, (\d+) examples?, /.freeze
 
 RECORD = /"testPath": "((?:[^"\\]|\\.)*)",\s*"status": "TEST_(\w+)"/.freeze
 
@@ -86,13 +98,14 @@ def report_outcome(suite, path, output, status, forgives: suite == "test-all")
   end
   # test-spec reports the examples that fail, some of one description, and counts all.
   if suite == "test-spec"
-    passed = output[/^\d+ files, (\d+) examples, /, 1].to_i - records.size
+    passed = output[SPEC_SUM, 1].to_i - records.size
     records = numbered(records.map(&:first)).zip(records.map(&:last))
     records += numbered(["examples"] * [passed, 0].max).map { |name| [name, "passed"] }
   end
   tests = records.to_h
   notes = forgives ? forgive_retried(tests, output) : []
-  outcome = whole_too(suite, tests, output, status)
+  ended = output.match?(suite == "test-spec" ? SPEC_SUM : ALL_SUM)
+  outcome = whole_too(suite, tests, output, status, ended: ended)
   outcome.notes.concat(notes)
   outcome
 end
@@ -100,7 +113,7 @@ end
 # test-all tries tests that have failed once more, and does not report those
 # that then pass; what it prints before its last line is what failed in the end.
 def forgive_retried(tests, output)
-  return [] unless output.match?(/^Finished tests in /)
+  return [] unless output.match?(ALL_SUM)
 
   failed = output.scan(/^ +\d+\) (?:Failure|Error|Timeout):\n([^\s#]+)#([^\s\[]+?):?(?: \[|$)/)
                  .map { |parts| parts.join(" ") }
@@ -116,7 +129,8 @@ def btest_outcome(output, status)
   found = output.scan(/#(\d+) (test_\w+\.rb):(\d+) /)
   names = numbered(found.map { |_, file, line| "#{file} line #{line}" })
   results = found.map { |id,| failed.include?(id) ? "failed" : "passed" }
-  whole_too("btest", names.zip(results).to_h, output, status)
+  ended = output.match?(/^(PASS all \d+|FAIL \d+\/\d+) tests/)
+  whole_too("btest", names.zip(results).to_h, output, status, ended: ended)
 end
 
 def passed_again(name) = "passed when tried again: #{name}"

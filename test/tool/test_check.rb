@@ -124,6 +124,42 @@ class TestCheck < Minitest::Test
     assert_equal ["output\n"], o.notes
   end
 
+  # That one test has failed, as it may be expected to, does not say that the suite came to its end.
+  def test_a_suite_that_died_after_a_failure_is_a_failure
+    records = %w[PASSED FAILED].map { |result| record("file=a.rb#class=A#testcase=test_#{result}", result) }
+    File.write(@report, records.join(",\n"))
+    died = exit_status(false)
+    sums = { "test-all" => "Finished tests in 1.0s\n\n  1) Failure:\nA#test_FAILED [a.rb:3]:\nno\n",
+             "test-spec" => "1 file, 2 examples, 9 expectations, 1 failure, 0 errors, 0 tagged\n" }
+    sums.each do |suite, sum|
+      whole = ->(output) { report_outcome(suite, @report, output, died).tests["#{suite} as a whole"] }
+      assert_equal ["failed", nil], [whole.call("1 of 2\n"), whole.call(sum)], suite
+    end
+    btest = "#1 test_a.rb:3 . 0.1\n#2 test_a.rb:4 F 0.1\n\n#2 test_a.rb:4: \n no\n"
+    assert_equal "failed", btest_outcome(btest, died).tests["btest as a whole"]
+    assert_equal({ "test_a.rb line 3" => "passed", "test_a.rb line 4" => "failed" },
+                 btest_outcome("#{btest}FAIL 1/2 tests failed\n", died).tests)
+    rows = { "oj 3 source" => { "outcomes" => { "T#x" => "failed" } } }
+    assert_equal "failed", gems_outcome(rows, "oj 3 source:  1 passed\n", died).tests["gems as a whole"]
+  end
+
+  def test_a_file_that_died_after_a_failure_is_a_failure
+    minitest = "A#test_x = 0.10 s = F\nA#test_y = 0.10 s = .\n"
+    sum = "2 runs, 2 assertions, 1 failures, 0 errors, 0 skips\n"
+    cmocka = "1..2\nnot ok 1 - test_x\n"
+    failed = exit_status(false)
+    killed = exit_status(false, signaled: true)
+    readers = [[:minitest_file_outcome, minitest, sum], [:tap_outcome, cmocka, "ok 2 - test_y\n"]]
+    readers.each do |read, begun, rest|
+      [[begun, failed], [begun + rest, killed]].each do |output, status|
+        o = send(read, "t", output, status)
+        assert_equal "failed", o.tests["t as a whole"]
+        refute_empty o.notes
+      end
+      assert_equal %w[failed passed], send(read, "t", begun + rest, failed).tests.values
+    end
+  end
+
   def test_examples_that_pass_are_counted_and_those_that_fail_named
     path = "file=a_spec.rb#testcase=does it"
     File.write(@report, [record(path, "FAILED"), record(path, "FAILED")].join(",\n"))
@@ -212,11 +248,12 @@ class TestCheck < Minitest::Test
                  shared_classes({ "a Shared x" => "", "b Shared x" => "", "a A x" => "", "a A y" => "" })
   end
 
-  def exit_status(fine) = Struct.new(:success?).new(fine)
+  def exit_status(fine, signaled: false) = Struct.new(:success?, :signaled?).new(fine, signaled)
 
   def test_gems_that_were_compared
     rows = { "oj 3 source" => { "outcomes" => { "installs" => "passed", "T#x" => "failed" } } }
-    o = gems_outcome(rows, "oj 3 source:  1 passed\n    FAILED: T#x: failed on ours\n", exit_status(false))
+    output = "oj 3 source:  1 passed\n    FAILED: T#x: failed on ours\n1 passed, 1 failed, 0 skipped\n"
+    o = gems_outcome(rows, output, exit_status(false))
     assert_equal({ "oj 3 source installs" => "passed", "oj 3 source T#x" => "failed" }, o.tests)
     assert_equal ["FAILED: T#x: failed on ours"], o.notes
     assert_equal({ "gems as a whole" => "failed" },
