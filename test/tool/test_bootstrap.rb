@@ -165,6 +165,35 @@ class TestBootstrap < Minitest::Test
     assert_equal ["configure "], calls
   end
 
+  # The package may be there: the one that comes first counts.
+  def test_a_ruby_that_is_too_old_is_named
+    debian(installed: all_packages)
+    command("ruby", "exit 1")
+    refute_tool(%r{bin/ruby is older than Ruby 3.1, or does not run; put the directory of a newer one first},
+                "bootstrap", env: { "PATH" => @bin })
+    assert_empty calls
+  end
+
+  def test_options_that_ruby_gets_by_the_environment_do_not_make_it_old
+    debian(installed: all_packages - %w[ruby])
+    _, err, status = tool("bootstrap", env: { "PATH" => @bin, "RUBYOPT" => "-rnonexistent" })
+    assert status.success?, err
+    assert_equal ["configure "], calls
+  end
+
+  # sudo gives nothing of the environment to what it runs.
+  def test_apt_by_sudo_gets_the_proxies_and_asks_nothing
+    debian(installed: all_packages - %w[bison], apt: 'echo "$http_proxy|$no_proxy|$DEBIAN_FRONTEND" >>calls')
+    command("id", "echo 1000")
+    command("sudo", '[ "$1" = -n ] || exec env -i PATH="$PATH" "$@"; exit 0')
+    proxies = { "http_proxy" => "http://localhost:9", "no_proxy" => "a, b", "https_proxy" => nil }
+    _, err, status = tool("bootstrap", env: { "PATH" => @bin, **proxies })
+    assert status.success?, err
+    got = "http://localhost:9|a, b|noninteractive"
+    install = "apt-get install -y --no-install-recommends bison"
+    assert_equal ["apt-get update", got, install, got, "configure "], calls
+  end
+
   def test_a_failure_of_apt_is_reported_with_the_log
     skip "needs root" unless Process.uid.zero?
     debian(installed: [], apt: "echo E: no mirror; exit 100")

@@ -85,6 +85,12 @@ class TestSource < Minitest::Test
     assert_empty Dir.children(cache)
   end
 
+  def test_nothing_to_fetch_with
+    refute_tool(/could not be fetched \(curl or wget is missing/, "fetch-source",
+                env: { "PATH" => path_without("apt-get", "curl", "wget") })
+    assert_empty Dir.children(cache)
+  end
+
   def test_no_space
     pin(unpacked_kb: 10**12)
     refute_tool(/not enough space in .*MB needed; make room there/, "unpack-source", "#{@dir}/out",
@@ -112,12 +118,6 @@ class TestSource < Minitest::Test
     refute_tool(/is there already; remove it first/, "unpack-source", @dir)
   end
 
-  # A PATH with links to all commands but some.
-  def path_without(*names)
-    bin = File.join(@dir, "bin")
-    FileUtils.mkdir_p(bin)
-    ENV["PATH"].split(":").reverse_each do |dir|
-      Dir.glob("#{dir}/*").each { |f| FileUtils.ln_sf(f, bin) unless names.include?(File.basename(f)) }
   def test_what_is_of_the_pinned_version_stays_and_what_is_not_goes
     renew = -> { tool!("unpack-source", "--renew", "#{@dir}/out", "--source", @tarball) }
     renew.call
@@ -131,6 +131,12 @@ class TestSource < Minitest::Test
     assert_match(/TEENY 6/, File.read("#{@dir}/out/version.h"))
   end
 
+  # A PATH with links to all commands but some.
+  def path_without(*names)
+    bin = File.join(@dir, "bin")
+    FileUtils.mkdir_p(bin)
+    ENV["PATH"].split(":").reverse_each do |dir|
+      Dir.glob("#{dir}/*").each { |f| FileUtils.ln_sf(f, bin) unless names.include?(File.basename(f)) }
     end
     bin
   end
