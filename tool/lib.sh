@@ -126,8 +126,16 @@ compile_in() {
     esac
     export PATH
     export CCACHE_BASEDIR="$1" CCACHE_NOHASHDIR=1
+    # A ccache that can write nowhere, as where there is no home, fails with all that it is to compile.
+    if [ -n "${COW_CCACHE:-}" ]; then
+        store=$("$(readlink "$COW_CCACHE/cc")" -k cache_dir 2>/dev/null) &&
+            mkdir -p "$store" 2>/dev/null && [ -w "$store" ] ||
+            export CCACHE_DIR="$top/build/ccache/store"
+    fi
     # Jobs and flags of the make that called us are not CRuby's.
     unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES 2>/dev/null || :
+    # The compiler and the flags that our configure saw stand in build/config.args; others may be set by now.
+    unset CC CFLAGS CPP CPPFLAGS CXX CXXFLAGS LDFLAGS LIBS 2>/dev/null || :
     mkdir -p "$1/obj"
     cd "$1/obj" || die "$1/obj cannot be entered"
 }

@@ -26,6 +26,14 @@ class TestConfigure < Minitest::Test
     assert_match(%r{'--prefix=/opt/x'}, read("build/config.args"))
   end
 
+  # tool/lib.sh unsets what make has of these.
+  def test_the_compilers_of_the_environment_are_written_down
+    set = { "CC" => "cc", "CFLAGS" => "-O1", "CXX" => "c++ -x", "CXXFLAGS" => "-O2", "LDFLAGS" => "-L/x" }
+    _, err, status = Open3.capture3(set, "./configure", "--disable-yjit", "--without-jemalloc", chdir: @top)
+    assert status.success?, err
+    set.each { |name, value| assert_includes read("build/config.args"), " '#{name}=#{value}'" }
+  end
+
   def test_a_locator_and_a_page_size_become_definitions
     assert_match(/'XCFLAGS= -DCOW_LOCATE_BY=COW_LOCATE_ALIGNOFF -DHEAP_PAGE_ALIGN_LOG=15'/,
                  given("--with-mark-locator=alignoff", "--with-heap-page-size=32"))

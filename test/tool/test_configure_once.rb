@@ -11,6 +11,7 @@ class TestConfigureOnce < Minitest::Test
     #!/bin/sh
     [ ! -f ../fails ] || exit 1
     { echo "$@"; [ ! -f config.cache ] || cat config.cache; } >asked
+    env >environment
     case " $* " in *" -C "*) echo found >>config.cache ;; esac
     touch Makefile
   SH
@@ -25,13 +26,13 @@ class TestConfigureOnce < Minitest::Test
 
   def teardown = FileUtils.rm_rf(@top)
 
-  def configure(kind, *arguments, fails: false)
+  def configure(kind, *arguments, fails: false, env: {})
     directory = "#{@top}/build/#{kind}"
     FileUtils.mkdir_p("#{directory}/src")
     File.write("#{directory}/src/configure", CONFIGURE, perm: 0o755)
     fails ? FileUtils.touch("#{directory}/fails") : FileUtils.rm_f("#{directory}/fails")
     script = 'set -eu; top=$1; . tool/lib.sh; compile_in "$2"; shift 2; configure_once "$top/log" "$@"'
-    _, status = Open3.capture2e("sh", "-c", script, "sh", @top, directory, kind, *arguments,
+    _, status = Open3.capture2e(env, "sh", "-c", script, "sh", @top, directory, kind, *arguments,
                                 chdir: @top)
     assert_equal !fails, status.success?
     asked = "#{directory}/obj/asked"
@@ -121,6 +122,28 @@ class TestConfigureOnce < Minitest::Test
     File.write("#{@top}/build/config.args", " '--prefix=/b' '--given'")
     configure("deb", "--prefix=/c")
     assert_path_exists "#{@top}/build/deb/obj/gc.o"
+  end
+
+  # What configure has found in build/config.args holds, and not what is set when make runs.
+  def test_the_compiler_is_that_of_our_configure
+    set = %w[CC CFLAGS CPP CPPFLAGS CXX CXXFLAGS LDFLAGS LIBS MAKEFLAGS].to_h { |name| [name, "none"] }
+    configure("cow", env: set.merge("OTHER" => "kept"))
+    found = File.read("#{@top}/build/cow/obj/environment")
+    assert_includes found, "OTHER=kept\n"
+    set.each_key { |name| refute_match(/^#{name}=/, found) }
+  end
+
+  # ccache as it says where its files are: there, or nowhere as without a home.
+  def test_a_ccache_without_a_place_gets_one
+    links = "#{@top}/build/ccache"
+    FileUtils.mkdir_p(links)
+    File.symlink("#{@top}/ccache", "#{links}/cc")
+    { "#{@top}/home" => nil, "/dev/null/home" => "#{links}/store" }.each do |place, given|
+      File.write("#{@top}/ccache", "#!/bin/sh\necho #{place}\n", perm: 0o755)
+      kind = given ? "without" : "with"
+      configure(kind, env: { "COW_CCACHE" => links, "CCACHE_DIR" => nil })
+      assert_equal given, File.read("#{@top}/build/#{kind}/obj/environment")[/^CCACHE_DIR=(.*)/, 1]
+    end
   end
 
   # It says so the next time as well, and leaves nothing to others.
