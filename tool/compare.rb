@@ -148,6 +148,14 @@ class Comparison
     @rows.none? { |row| row.count("failed").positive? }
   end
 
+  # Where nothing could be fetched or built, nothing was compared.
+  def passed?
+    return true if @rows.sum { |row| row.count("passed") }.positive?
+
+    warn "#{File.basename($PROGRAM_NAME)}: nothing has passed on both; see the reasons above"
+    false
+  end
+
   def show(row, started)
     @rows << row
     seconds = clock - started

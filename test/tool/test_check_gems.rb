@@ -169,13 +169,27 @@ class TestCheckGems < Minitest::Test
   end
 
   def test_a_gem_that_cannot_be_had_is_skipped_with_the_reason
+    File.write("#{@dir}/cache/cowother-1.0.gem", "not a gem")
+    make_gem
+    tests "def test_value = assert_equal(42, CowTest::VALUE)"
+    FileUtils.cp("#{@gems}/cowtest.rb", "#{@gems}/cowother.rb")
+    list "cowtest 1.0 source ours source", "cowother 1.0 source ours source"
+    out, err, status = check
+    assert status.success?, out + err
+    assert_match(/skipped: cannot be had on pristine: \S+/, out)
+    assert_match(/\A\d+ passed, 0 failed, 1 skipped\n\z/, out.lines.last)
+  end
+
+  # As where there is no network: nothing was compared.
+  def test_where_no_gem_can_be_had_nothing_has_passed
     File.write("#{@dir}/cache/cowtest-1.0.gem", "not a gem")
     tests ""
     list "cowtest 1.0 source ours source"
     out, err, status = check
-    assert status.success?, out + err
+    refute status.success?
     assert_match(/skipped: cannot be had on pristine: \S+/, out)
     assert_equal "0 passed, 0 failed, 1 skipped\n", out.lines.last
+    assert_match(/nothing has passed on both/, err)
   end
 
   def test_tests_that_a_gem_ships

@@ -47,6 +47,15 @@ class TestMake < Minitest::Test
     assert_empty named - removed - %w[tree cache ccache conftest no-gems]
   end
 
+  # Without network the tests run all the same: those that need the driver say that it is missing.
+  def test_check_does_without_the_driver
+    stub = %w[tree stock-source cow rubies-stock debug alignoff rubies-cow].map { |name| "#{name}:\n\t@:\n" }
+    rule = read("Makefile")[/^check: .*?\n\n/m].sub("tool/check", "echo checked")
+    write("made.mk", "driver := nowhere\nMAKE := make -s -f made.mk\n#{rule}nowhere:\n\t@false\n#{stub.join}")
+    assert_match(/make: without the gem benchmark_driver .* is left out\n.*checked/m,
+                 make("-s", "-f", "made.mk", "BASERUBY=", "check"))
+  end
+
   def test_each_kind_of_build_has_a_target
     kinds.each { |kind| assert_match(%r{tool/build #{kind}\b}, make("-n", kind)) }
   end
