@@ -50,6 +50,29 @@ class TestDebTool < Minitest::Test
     end
   end
 
+  # A ruby that make install has put there stays whole, and the package's is not taken by its make uninstall.
+  def test_the_package_does_not_take_the_place_of_another_ruby
+    Dir.mktmpdir do |dir|
+      script = File.read(File.join(PACKAGING, "debian/cowruby.preinst"))
+      script.gsub!("/opt/cowruby", "#{dir}/cowruby")
+      File.write("#{dir}/dpkg-query", "#!/bin/sh\n[ -e #{dir}/packaged ]\n", perm: 0o755)
+      run = lambda do |argument|
+        output, status = Open3.capture2e({ "PATH" => "#{dir}:#{ENV.fetch("PATH")}" }, "sh", "-s", argument,
+                                         stdin_data: script)
+        [status.success?, output]
+      end
+      assert_equal [true, ""], run.call("install")
+      FileUtils.mkdir_p("#{dir}/cowruby/bin")
+      FileUtils.touch("#{dir}/cowruby/bin/ruby")
+      fine, output = run.call("install")
+      refute fine
+      assert_match(/cowruby.bin.ruby is there and belongs to no package; run make uninstall/, output)
+      assert_equal [true, ""], run.call("upgrade")
+      FileUtils.touch("#{dir}/packaged")
+      assert_equal [true, ""], run.call("install")
+    end
+  end
+
   def test_tool_deb_fills_in_all_that_is_left_open
     left_open = Dir["#{PACKAGING}/debian/*"].select { |file| File.file?(file) }
                                             .flat_map { |file| File.read(file).scan(/@[A-Z_]+@/) }.uniq

@@ -47,6 +47,24 @@ class TestMake < Minitest::Test
     assert_empty named - removed - %w[tree cache ccache conftest no-gems]
   end
 
+  # What stands at the prefix is the package's then, whatever was installed from here before.
+  def test_uninstall_leaves_what_belongs_to_a_package
+    write("build/cow/obj/.installed.list", "")
+    write("build/cow/obj/Makefile", "prefix = /opt/x\nuninstall:\n\t@echo removed '$(DESTDIR)'\n")
+    dpkg = write("bin/dpkg", "#!/bin/sh\n[ \"$*\" = '-S /opt/x/bin/ruby' ]\n")
+    File.chmod(0o755, dpkg)
+    uninstall = lambda do |*arguments|
+      Open3.capture2e(UNSET.merge("PATH" => "#{@top}/bin:#{ENV.fetch("PATH")}"), "make", "-s", "uninstall",
+                      *arguments, chdir: @top)
+    end
+    output, status = uninstall.call
+    refute status.success?
+    assert_match(%r{^make: /opt/x/bin/ruby belongs to a Debian package; remove that by apt-get$}, output)
+    assert_match(/^removed .?#{@dir}/, uninstall.call("DESTDIR=#{@dir}").first)
+    write("build/cow/obj/Makefile", read("build/cow/obj/Makefile").sub("/opt/x", "/opt/y"))
+    assert_match(/^removed/, uninstall.call.first)
+  end
+
   # Without network the tests run all the same: those that need the driver say that it is missing.
   def test_check_does_without_the_driver
     stub = %w[tree stock-source cow rubies-stock debug alignoff rubies-cow].map { |name| "#{name}:\n\t@:\n" }
