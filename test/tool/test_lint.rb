@@ -102,7 +102,8 @@ class TestLint < Minitest::Test
     assert_match(/not looked up: this is no git checkout/, notes.first)
   end
 
-  def test_a_missing_linter_is_named_and_a_fault_where_that_is_asked_for
+  # A directory for PATH with what tool/lint calls, but no linter; gives its name.
+  def make_bin
     bin = File.join(@dir, "bin")
     FileUtils.mkdir_p(bin)
     directories = ENV["PATH"].split(":")
@@ -110,6 +111,11 @@ class TestLint < Minitest::Test
       found = directories.map { |dir| File.join(dir, name) }.find { |file| File.executable?(file) }
       FileUtils.ln_s(found, bin)
     end
+    bin
+  end
+
+  def test_a_missing_linter_is_named_and_a_fault_where_that_is_asked_for
+    bin = make_bin
     git("init", "-q", dir: @top)
     exempt("long-line *", "spdx *")
     out, err, status = tool("lint", env: { "PATH" => bin })
@@ -129,6 +135,22 @@ class TestLint < Minitest::Test
     refute status.success?
     assert_match(/^rubocop was here$/, out)
     refute_match(/is missing|^lint: no fault/, out)
+  end
+
+  # This checkout's own place, as far as it is long enough to be none but this machine's.
+  def test_paths_of_this_machine
+    bin = make_bin
+    mirrors = %w[localhost 127.0.0.1 mirror.invalid].map { |host| "echo http://#{host}/debian\n" }
+    File.chmod(0o755, write("#{bin}/apt-get", "#!/bin/sh\n#{mirrors.join}"))
+    faults = lambda do |top|
+      write("#{top}/notes", "see #{top}/x\nand elsewhere#{top}/x\nat localhost, 127.0.0.1\nmirror.invalid\n")
+      out, = Open3.capture2({ "PATH" => bin }, "#{top}/tool/lint", err: File::NULL)
+      out.scan(/^lint: notes: a path of a machine or a host: (\d+)/).flatten
+    end
+    FileUtils.cp_r(File.join(@top, "tool"), @dir)
+    assert_equal %w[4], faults.call(@dir), "#{@dir} is as short as what others have"
+    FileUtils.rm_rf(File.join(@dir, "tool"))
+    assert_equal %w[4 1], faults.call(@top)
   end
 
   def test_unknown_arguments
