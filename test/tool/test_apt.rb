@@ -75,6 +75,17 @@ class TestApt < Minitest::Test
     assert FileUtils.identical?(file, "#{@dir}/cowruby_1_amd64.deb")
   end
 
+  # A web server reads it, whatever files the packer keeps to himself.
+  def test_all_may_read_it
+    deb("1")
+    before = File.umask(0o077)
+    repository("--suite", "bookworm")
+    modes = Dir["#{@repository}/**/*"].map { |path| File.stat(path).mode & 0o044 }
+    assert_equal [0o044], modes.uniq
+  ensure
+    File.umask(before) if before
+  end
+
   def test_packages_are_added_and_the_newest_is_taken
     deb("1")
     repository("--suite", "bookworm")
