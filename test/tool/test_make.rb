@@ -47,6 +47,18 @@ class TestMake < Minitest::Test
     assert_empty named - removed - %w[tree cache ccache conftest no-gems]
   end
 
+  # configure is newer, as after an update, and runs again as it ran before.
+  def test_a_compiler_that_only_make_has_is_not_that_of_configure
+    given = read("build/config.args")
+    past = Time.now - 60
+    File.utime(past, past, "#{@top}/config.status")
+    env = UNSET.merge("CC" => "none", "CFLAGS" => "-nonsense")
+    output, status = Open3.capture2e(env, "make", "help", chdir: @top)
+    assert status.success?, output
+    assert_match(/running CONFIG_SHELL/, output)
+    assert_equal given, read("build/config.args")
+  end
+
   # What stands at the prefix is the package's then, whatever was installed from here before.
   def test_uninstall_leaves_what_belongs_to_a_package
     write("build/cow/obj/.installed.list", "")
