@@ -34,6 +34,16 @@ class TestConfigure < Minitest::Test
     set.each { |name, value| assert_includes read("build/config.args"), " '#{name}=#{value}'" }
   end
 
+  def test_a_ruby_that_is_too_old_is_refused
+    File.chmod(0o755, write("#{@dir}/bin/ruby", "#!/bin/sh\nexit 1\n"))
+    path = "#{@dir}/bin:#{ENV.fetch("PATH")}"
+    _, err, status = Open3.capture3({ "PATH" => path }, "./configure", chdir: @top)
+    refute status.success?
+    assert_match(/the ruby that comes first in PATH is older than 3.1; put the directory of a newer one/, err)
+    _, err, status = Open3.capture3({ "RUBYOPT" => "-rnone" }, "./configure", "--disable-yjit", chdir: @top)
+    assert status.success?, err
+  end
+
   def test_a_locator_and_a_page_size_become_definitions
     assert_match(/'XCFLAGS= -DCOW_LOCATE_BY=COW_LOCATE_ALIGNOFF -DHEAP_PAGE_ALIGN_LOG=15'/,
                  given("--with-mark-locator=alignoff", "--with-heap-page-size=32"))
