@@ -49,14 +49,27 @@ class TestVerify < Minitest::Test
   end
 
   def test_a_page_that_does_not_know_that_it_remembers
-    out = found('all = Array.new(5_000) { |i| "text #{i}" }; verify; puts "sound"; ' \
-                'flip(all[2_500], :remembered); verify')
+    out = found(<<~'RUBY')
+      all = Array.new(5_000) { |i| "text #{i}" }
+      verify
+      puts "sound"
+      flip(all[2_500], :remembered)
+      verify
+    RUBY
     assert_match(/sound.*\.flags\.has_remembered_objects: expected 1/m, out)
   end
 
   def test_bits_of_a_free_slot
-    out = found('all = Array.new(5_000) { |i| "text #{i}" }; text = all[2_500]; all = nil; GC.enable; ' \
-                'GC.start; GC.disable; verify; puts "sound"; flip(text, :allocated); verify')
+    out = found(<<~'RUBY')
+      text = Array.new(5_000) { |i| "text #{i}" }[2_500]
+      GC.enable
+      GC.start
+      GC.disable
+      verify
+      puts "sound"
+      flip(text, :allocated)
+      verify
+    RUBY
     assert_match(/sound.*(expected bits of allocated slots only|found internal inconsistency)/m, out)
   end
 
@@ -66,9 +79,17 @@ class TestVerify < Minitest::Test
   end
 
   def test_an_object_of_a_sealed_page_that_may_be_collected
-    out = found('kept = Array.new(100_000) { Object.new }; GC.enable; Process.warmup; GC.disable; ' \
-                'raise "not sealed" if GC.stat(:sealed_slots).zero?; verify; puts "sound"; ' \
-                'flip(kept[50_000], :uncollectible); verify')
+    out = found(<<~'RUBY')
+      kept = Array.new(100_000) { Object.new }
+      GC.enable
+      Process.warmup
+      GC.disable
+      raise "not sealed" if GC.stat(:sealed_slots).zero?
+      verify
+      puts "sound"
+      flip(kept[50_000], :uncollectible)
+      verify
+    RUBY
     assert_match(/sound.*heap_page \S+, sealed: expected marked and uncollectible objects/m, out)
   end
 end
