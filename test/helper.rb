@@ -26,32 +26,84 @@ module CowTest
   # library path; RbConfig.ruby would name the place it is to be installed at.
   RUBY = ENV["RUBY"] || RbConfig.ruby
 
+  # What a ruby prints when it, or a child whose status nobody looks at, has failed.
+  FAILED = /\[BUG\]|Exception in finalizer|ERROR: AddressSanitizer/
+
   # Runs +script+ in a fresh process of the ruby under test, without RubyGems: its objects would take half of
   # the time of what collects again and again. +options+ may enable it.
-  # Gives its standard output; fails the test, with what it printed, unless it
-  # exits with status 0 within +timeout+ seconds.
-  def run_ruby(script, *args, env: {}, options: [], timeout: 120)
+  # Gives its output; fails the test, with what it printed, unless it exits with status 0 within +timeout+
+  # seconds, and prints nothing of FAILED but +warning+, which it must print if a test gives it.
+  def run_ruby(script, *args, env: {}, options: [], timeout: 120, warning: nil)
     out, status = run_ruby_status(script, *args, env: env, options: options, timeout: timeout)
     assert status.success?, "#{status.inspect}\n--- script\n#{script}\n--- output\n#{out}"
+    told = out.scrub
+    assert_match warning, told if warning
+    refute_match FAILED, warning ? told.gsub(warning, "") : told, "--- script\n#{script}"
     out
   end
 
   # The same, but gives standard output and error together and the status.
-  # A script that outlives +timeout+ is killed with its children; where all is slower, as
-  # under assertions, it may take longer (tool/check).
   def run_ruby_status(script, *args, env: {}, options: [], timeout: 120)
-    timeout *= ENV.fetch("RUBY_TEST_TIMEOUT_SCALE", "1").to_f
     command = [RUBY, "--disable-gems", *options, "-e", script, *args.map(&:to_s)]
-    Open3.popen2e(env, *command, pgroup: true) do |stdin, output, thread|
-      stdin.close
-      reader = Thread.new { output.read }
-      unless thread.join(timeout)
-        Process.kill(:KILL, -thread.pid)
-        flunk "no end after #{timeout.to_i} s\n--- script\n#{script}\n--- output\n#{reader.value}"
+    run_command(*command, env: env, timeout: timeout)
+  end
+
+  # Runs a command; gives standard output and error together, or +apart+, and the status. Until +timeout+
+  # seconds it must have ended, and whoever holds its output: a child, or a daemon. Otherwise it is killed
+  # with its children, and the test fails. Where all is slower, as under assertions, it may take longer
+  # (tool/check).
+  def run_command(*command, env: {}, input: "", timeout: 120, apart: false, **rest)
+    till = now + scaled(timeout)
+    start = apart ? :popen3 : :popen2e
+    Open3.public_send(start, env, *command, pgroup: true, **rest) do |stdin, *outputs, thread|
+      readers = outputs.map { |output| reader_of(output) }
+      writer = Thread.new { feed(stdin, input) }
+      unless [thread, *readers, writer].all? { |one| one.join([till - now, 0].max) }
+        what = thread.alive? ? "no end" : "no end of the output"
+        kill_group(thread.pid)
+        readers.each { |reader| reader.join(5) } # a daemon is in no group of ours
+        told = readers.map { |reader| reader[:text] }.join
+        flunk "#{what} after #{scaled(timeout)} s\n--- command\n#{command.join("\n")}\n--- output\n#{told}"
       end
-      [reader.value, thread.value]
+      [*readers.map(&:value), thread.value]
     end
   end
+
+  # Gives what the block gives. It talks to +pid+, which leads a group of processes; they are killed after so
+  # many seconds, so that the block finds an end of file.
+  def with_limit(pid, timeout = 120)
+    watch = Thread.new { sleep(scaled(timeout)); kill_group(pid) }
+    yield
+  ensure
+    watch.kill.join
+  end
+
+  def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+  def scaled(seconds) = seconds * ENV.fetch("RUBY_TEST_TIMEOUT_SCALE", "1").to_f
+
+  def kill_group(pid)
+    Process.kill(:KILL, -pid)
+  rescue Errno::ESRCH
+    nil # all of them have ended
+  end
+
+  # A thread that reads to the end. Its :text is what it has read so far.
+  def reader_of(output)
+    Thread.new do
+      Thread.current.report_on_exception = false # where the test gives up, the pipe is closed
+      text = Thread.current[:text] = +""
+      output.each_line { |line| text << line }
+      text
+    end
+  end
+
+  def feed(stdin, input)
+    stdin.write(input)
+    stdin.close
+  rescue Errno::EPIPE, IOError
+    nil # the command did not want it all
+  end
+  private :now, :scaled, :kill_group, :reader_of, :feed
 
   # Yields the environment in which a program loads a library of the C source +source+ first.
   def preloading(source)
@@ -167,6 +219,13 @@ module CowTest
         end
       end
     end
+  RUBY
+
+  # Ruby source for scripts: so many objects that the heap is sealed before the first fork, and sealed!, which
+  # raises unless it was. In a smaller heap a child inherits nothing (COW_SEAL_LEAST_LIVE).
+  BALLAST = <<~'RUBY'
+    BALLAST = Array.new(100_000) { |i| "ballast #{i}" }
+    def sealed! = GC.stat(:sealed_slots) > 0 || raise("nothing is sealed")
   RUBY
 
   # Ruby source for scripts: in_child { ... } runs the block in a forked child

@@ -12,7 +12,7 @@ class TestAgainInChild < Minitest::Test
   def run_again(program, *arguments, input: "", options: OPTIONS, env: {})
     Dir.mktmpdir do |directory|
       File.write(File.join(directory, "a.rb"), program)
-      Open3.capture2e(env, RUBY, *options, "a.rb", *arguments, stdin_data: input, chdir: directory)
+      run_command(RUBY, *options, "a.rb", *arguments, env: env, input: input, chdir: directory)
     end
   end
 
@@ -51,7 +51,7 @@ class TestAgainInChild < Minitest::Test
 
   def test_what_is_not_a_file_runs_once
     assert_equal "\"-e\"\ntrue\n", run_ruby("p $0; p $runs.nil?; $runs = 1", options: OPTIONS)
-    out, = Open3.capture2e(RUBY, *OPTIONS, "-", stdin_data: "p $0; p ARGF.class\n")
+    out, = run_command(RUBY, *OPTIONS, "-", input: "p $0; p ARGF.class\n")
     assert_equal "\"-\"\nARGF.class\n", out
   end
 
@@ -68,10 +68,12 @@ class TestAgainInChild < Minitest::Test
 
   def test_it_passes_on_signals
     program = "trap(:TERM) { exit!(7) }\nputs $$\n$stdout.flush\nsleep\n"
-    Open3.popen2(RUBY, *OPTIONS, "-e", program) do |_, output, thread|
-      refute_equal thread.pid, Integer(output.gets)
-      Process.kill(:TERM, thread.pid)
-      assert_equal 7, thread.value.exitstatus
+    Open3.popen2(RUBY, *OPTIONS, "-e", program, pgroup: true) do |_, output, thread|
+      with_limit(thread.pid) do
+        refute_equal thread.pid, Integer(output.gets)
+        Process.kill(:TERM, thread.pid)
+        assert_equal 7, thread.value.exitstatus
+      end
     end
   end
 
@@ -81,7 +83,7 @@ class TestAgainInChild < Minitest::Test
              "'p Process.ppid == ARGV[0].to_i, ENV[\"RUBYOPT\"]', $$.to_s)\n"
     Dir.mktmpdir do |directory|
       File.write(File.join(directory, "runner.rb"), runner)
-      out, = Open3.capture2e({ "RUBYOPT" => nil }, RUBY, *OPTIONS, "runner.rb", chdir: directory)
+      out, = run_command(RUBY, *OPTIONS, "runner.rb", env: { "RUBYOPT" => nil }, chdir: directory)
       assert_equal "-r#{OPTIONS.last}\nfalse\nnil\n", out
     end
   end

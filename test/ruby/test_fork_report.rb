@@ -16,7 +16,7 @@ class TestForkReport < Minitest::Test
 
   # Standard output, standard error, status.
   def run_apart(script, env: ON)
-    Timeout.timeout(120) { Open3.capture3(env, RUBY, "-e", script) }
+    run_command(RUBY, "-e", script, env: env, apart: true)
   end
 
   # The only line on standard error.

@@ -91,8 +91,8 @@ class TestPoison < Minitest::Test
     skip "Valgrind is not installed" unless system("valgrind", "--version", out: File::NULL, err: File::NULL)
 
     script = READER + "dead = begin\n#{FREED_PAGES}\nend\nread(dead.each_slice(50).map(&:first))\n"
-    out, = Open3.capture2e("valgrind", "-q", "--trace-children=yes", "--undef-value-errors=no", RUBY,
-                           "--disable-gems", "-e", script)
+    out, = run_command("valgrind", "-q", "--trace-children=yes", "--undef-value-errors=no", RUBY,
+                       "--disable-gems", "-e", script, timeout: 600)
     assert_match(/Invalid read of size/, out)
     refute_match(/Invalid write/, out)
   end
