@@ -148,16 +148,27 @@ class TestLeaves < Minitest::Test
 
   # Parent and child write to inherited leaves, the child also to its own.
   def test_fork
-    run_leaves(<<~'RUBY')
+    run_leaves(BALLAST + <<~'RUBY')
       strings = leaves
       Process.warmup
       in_child do
+        sealed!
         own = leaves
         (strings + own).each_with_index { |string, i| string.instance_variable_set(:@more, "c#{i}") }
-        collect
-        (strings + own).each_with_index do |string, i|
-          check(:more, string.instance_variable_get(:@more), "c#{i}")
+        intact = lambda do
+          (strings + own).each_with_index do |string, i|
+            check(:more, string.instance_variable_get(:@more), "c#{i}")
+          end
         end
+        # Only the leaves refer to these values. A minor collection marks no inherited object by itself.
+        3.times do |round|
+          GC.start(full_mark: false)
+          Array.new(20_000) { |i| "x#{round} #{i}" }
+        end
+        intact.call
+        GC.verify_internal_consistency
+        collect
+        intact.call
       end
       strings.each_with_index { |string, i| string.instance_variable_set(:@more, "p#{i}") }
       collect

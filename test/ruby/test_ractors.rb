@@ -227,8 +227,9 @@ class TestRactors < Minitest::Test
 
   # It failed in 5 of 5 runs.
   def test_write_barriers_of_two_ractors_on_sealed_pages
-    run_ractors(<<~'RUBY', env: { "RUBY_GC_SEAL" => "1" })
+    run_ractors(BALLAST + <<~'RUBY')
       Process.warmup
+      sealed!
       2.times do |round|
         ractors = Array.new(2) do |n|
           Ractor.new(n) do |n|
@@ -254,7 +255,9 @@ class TestRactors < Minitest::Test
         end
         ractors.each { |ractor| ractor.take == :made or raise "expected :made" }
         4.times { GC.start }
+        seals = GC.stat(:seal_count)
         Process.wait(fork { exit!(0) })
+        GC.stat(:seal_count) > seals or raise "the fork did not seal what the Ractors have made"
         ractors.each { |ractor| ractor << :fill }
         ractors.each { |ractor| ractor.take == :filled or raise "expected :filled" }
         GC.start(full_mark: false)

@@ -92,11 +92,14 @@ class TestVmWords < Minitest::Test
       $stdout.flush
       Process.wait(pid)
     RUBY
-    Open3.popen3(env, RUBY, *options, "-e", script) do |input, output, errors, thread|
-      line = output.gets or flunk errors.read
-      lost = CowBench::LostPages.new(thread.pid, Integer(line)).to_h
-      input.close
-      return lost
+    Open3.popen3(env, RUBY, *options, "-e", script, pgroup: true) do |input, output, errors, thread|
+      with_limit(thread.pid) do
+        line = output.gets or flunk errors.read
+        lost = CowBench::LostPages.new(thread.pid, Integer(line)).to_h
+        input.close
+        assert thread.value.success?, errors.read
+        return lost
+      end
     end
   rescue CowBench::AddressSpace::Unreadable => e
     skip e.message
@@ -250,7 +253,7 @@ class TestVmWords < Minitest::Test
       raise "not locked" if Thread.new { MUTEXES.any?(&:try_lock) }.value
       in_child { raise "not locked" unless MUTEXES.all?(&:owned?) && MUTEXES.each(&:unlock) }
       MUTEXES.each(&:unlock)
-      Thread.new { MUTEXES.each(&:lock); Process.wait(fork { exit!(MUTEXES.all?(&:owned?)) }) }.join
+      Thread.new { MUTEXES.each(&:lock); in_child { raise "not owned" unless MUTEXES.all?(&:owned?) } }.join
       raise "still locked" if MUTEXES.any?(&:locked?)
       waiting = Thread.new { MUTEXES[1].synchronize { MUTEXES[1].sleep } }
       Thread.pass until waiting.stop?
@@ -425,36 +428,80 @@ class TestVmWords < Minitest::Test
       raise "there is a region" if maps.include?("[anon:Ruby:VM words]")
       puts :done
     RUBY
-    out, status = Open3.capture2e("sh", "-c", 'ulimit -v 1500000; exec "$@"', "sh", RUBY, "-e", script)
+    out, status = run_command("sh", "-c", 'ulimit -v 1500000; exec "$@"', "sh", RUBY, "-e", script)
     assert status.success?, out
     assert_equal "done", out.lines.last.chomp
   end
 
-  # The child goes on in the match that its parent was in, after it has compiled the regexp for other strings.
-  # malloc overwrites what is freed. It fails where the child counts from 0.
-  def test_a_fork_in_a_match
-    run_ruby(<<~'RUBY', timeout: 120, env: { "MALLOC_CONF" => "junk:true", "MALLOC_PERTURB_" => "165" })
-      pattern = /((?:a|b|ab)+)+\1c/
-      long = "\u3042" + "ab" * 10 + "dc" # takes seconds
-      pattern.match?("\u3042")
-      child = strings = nil
+  # malloc overwrites what is freed.
+  JUNK = { "MALLOC_CONF" => "junk:true", "MALLOC_PERTURB_" => "165" }.freeze
+
+  # A regexp, and a text that takes it long. in_a_match calls the block in a signal's handler while the
+  # regexp is being matched, and gives where it has matched. anew compiles it for other strings.
+  MATCH = BALLAST + <<~'RUBY'
+    PATTERN = /((?:a|b|ab)+)+\1c|dc/
+    TEXT = "\u3042" + "ab" * 9 + "dc"
+    RIGHT = 19
+    PATTERN.match?("\u3042")
+
+    def in_a_match
+      done = false
       trap("USR1") do
-        child = fork
-        if child.nil?
-          50.times do
-            pattern.match?("\xA4\xA2 abc".dup.force_encoding("EUC-JP"))
-            pattern.match?("\u3042 abc")
-            pattern.match?("\x82\xA0 abc".dup.force_encoding("Windows-31J"))
-          end
-          strings = Array.new(2_000) { "x" * rand(100..900) } # where the program was
+        unless done || caller.grep(/'String#index'/).empty?
+          done = true
+          yield
         end
       end
+      process = $$
+      Thread.new { (Process.kill(:USR1, process); sleep 0.01) until done }
+      found = TEXT.index(PATTERN)
+      raise "the match was too short" unless done
+      found
+    end
+
+    def anew
+      50.times do
+        PATTERN.match?("\xA4\xA2 abc".dup.force_encoding("EUC-JP"))
+        PATTERN.match?("\u3042 abc")
+        PATTERN.match?("\x82\xA0 abc".dup.force_encoding("Windows-31J"))
+      end
+      $strings = Array.new(2_000) { "x" * rand(100..900) } # where the program was
+    end
+  RUBY
+
+  # The child goes on in the match that its parent was in, after it has compiled the regexp for other strings.
+  # It fails where the child counts from 0.
+  def test_a_fork_in_a_match
+    run_ruby(MATCH + <<~'RUBY', env: JUNK)
       parent = $$
-      Thread.new { sleep 0.2; Process.kill(:USR1, parent) }
-      found = pattern.match?(long)
-      exit!(found ? 1 : 0) if $$ != parent
-      raise "the match was too short" unless child
-      raise "child" unless Process.wait2(child).last.success? && !found
+      child = nil
+      found = in_a_match do
+        child = fork
+        if child.nil?
+          sealed!
+          anew
+        end
+      end
+      exit!(found == RIGHT ? 0 : 1) if $$ != parent
+      raise "child" unless Process.wait2(child).last.success?
+      raise "parent: #{found}" unless found == RIGHT
+    RUBY
+  end
+
+  # A child counts the matches of an inherited regexp apart from it.
+  def test_an_inherited_regexp_is_compiled_anew_in_a_match
+    run_ruby(IN_CHILD + MATCH + <<~'RUBY', env: JUNK)
+      in_child do
+        sealed!
+        2.times do
+          found = in_a_match { anew }
+          raise "child: #{found}" unless found == RIGHT
+        end
+        in_child do
+          found = in_a_match { anew }
+          raise "child of the child: #{found}" unless found == RIGHT
+        end
+      end
     RUBY
   end
 
