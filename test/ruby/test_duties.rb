@@ -257,13 +257,14 @@ class TestDuties < Minitest::Test
     ENVIRONMENTS.each do |env|
       out = run_ruby(HEAP + <<~'RUBY', least, env: env, options: ["-W0"], timeout: 60)
         ractor = Ractor.new { Ractor.receive }
-        def forks = proc { Process.wait(fork { exit! }); note(:forked) }
+        def wait_for_child = Process.wait2(fork { exit!(true) }).last.success? || raise("a child failed")
+        def forks = proc { wait_for_child; note(:forked) }
         def die = 10.times { ObjectSpace.define_finalizer(Object.new, forks) }
         Thread.new { die }.join
         Process.warmup
         Thread.new { die }.join
         $kept.concat(Array.new(100_000) { |i| [i] }) # so many that the next fork seals again
-        Process.wait(fork { exit! })
+        wait_for_child
         # The Ractor's thread may have begun to run them, and goes on beside this one.
         2_000.times { sleep 0.01 if notes.size < Integer(ARGV[0]) }
         ractor.send(nil)

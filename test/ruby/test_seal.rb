@@ -453,11 +453,19 @@ class TestSeal < Minitest::Test
                                        "immediate_sweep: false); in_child { fine(kept) }",
     "in each_object" => "ObjectSpace.each_object(Class) { in_child { fine(kept) }; break }",
     "with the collector off" => "GC.disable; in_child { GC.enable; fine(kept) }; GC.enable",
-    "in a finalizer" => "ObjectSpace.define_finalizer(Object.new, proc { in_child { fine(kept) } }); " \
-                        "Array.new(10) { [] }; GC.start; 100.times { Object.new }",
+    # What a finalizer raises is a warning, so what came to its end is counted.
+    "in a finalizer" => "$begun = $sound = 0; " \
+                        "forks = proc { $begun += 1; in_child { fine(kept) }; $sound += 1 }; " \
+                        "Thread.new { 5.times { ObjectSpace.define_finalizer(Object.new, forks) } }.join; " \
+                        "Array.new(10) { [] }; GC.start; 100.times { Object.new }; " \
+                        'raise "#{$sound} of #{$begun}" unless $sound == $begun && $sound > 0',
     "after a warmup" => "Process.warmup; in_child { fine(kept) }; more = some; Process.warmup; " \
                         "in_child { fine(kept); fine(more) }",
-    "as daemon does" => "in_child { Process.daemon(true, true); fine(kept) }",
+    # The process that in_child waits for ends when the daemon begins.
+    "as daemon does" => "reader, writer = IO.pipe; " \
+                        'in_child { Process.daemon(true, true); fine(kept); writer.write("sound") }; ' \
+                        "writer.close; " \
+                        'raise "the daemon did not come to its end" unless reader.read == "sound"',
     "many times" => "8.times { in_child { fine(kept) }; kept.concat(big(50_000)) }" }.each do |name, forks|
     define_method(:"test_fork_#{name.tr(" ", "_")}") do
       run_ruby(PARENT + FORKS + "kept = some\n#{forks}\nfine(kept)", timeout: 300)
