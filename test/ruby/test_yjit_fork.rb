@@ -317,6 +317,7 @@ class TestYJITFork < Minitest::Test
           full = sizes.call == before ? full + 1 : 0
           break if full > 3
         end
+        full > 3 or raise "there is still room: #{sizes.call}"
         20.times do |i|
           define("late#{i}", 3)
           35.times { send("late#{i}", 1, 10) }
