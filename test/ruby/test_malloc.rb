@@ -33,12 +33,29 @@ class TestMalloc < Minitest::Test
   RUBY
   OFF = { "RUBY_GC_FORK_MALLOC" => "0" }.freeze
 
+  def library(name) = Dir["/{usr/,}lib/{*-linux-gnu/,}#{LIBRARIES.fetch(name)}"].first
+
   def preload(name)
     return {} if name == LINKED
-    path = Dir["/{usr/,}lib/{*-linux-gnu/,}#{LIBRARIES.fetch(name)}"].first
-    skip "#{name} is not here" unless path
+    path = library(name) or skip "#{name} is not here"
     skip "AddressSanitizer brings its own malloc" if ASAN
     { "LD_PRELOAD" => path }
+  end
+
+  TRIED = [] # by the tests that take each allocator that is here
+  Minitest.after_run do
+    unless TRIED.empty?
+      puts "TestMalloc: #{TRIED.size} of #{LIBRARIES.size} allocators were tried: #{TRIED.join(", ")}"
+    end
+  end
+
+  # Gives the block the name of each allocator that is here, and the environment that brings it.
+  def each_allocator
+    here = LIBRARIES.keys.select { |name| name == LINKED || (library(name) && !ASAN) }
+    TRIED.replace(here)
+    skip "AddressSanitizer brings its own malloc" if ASAN && here.empty?
+    assert_includes here, "jemalloc", "the allocators that are here" unless ASAN
+    here.each { |name| yield name, preload(name) }
   end
 
   def needs_an_allocator
@@ -148,12 +165,9 @@ class TestMalloc < Minitest::Test
   # of the number without what gc/allocator.c does.
   def assert_below(what, script)
     needs_an_allocator
-    LIBRARIES.each_key do |name|
-      env = preload(name)
+    each_allocator do |name, env|
       with, without = [env, env.merge(OFF)].map { |one| numbers(run_ruby(script, env: one)).first }
       assert_operator with, :<, yield(without), "#{what} with #{name}"
-    rescue Minitest::Skip
-      next
     end
   end
 
@@ -317,15 +331,12 @@ class TestMalloc < Minitest::Test
   end
 
   def test_a_child_with_many_threads
-    LIBRARIES.each_key do |name|
-      env = preload(name)
+    each_allocator do |_, env|
       run_ruby(PARENT + <<~'RUBY', env: env)
         5.times { in_child { 64.times.map { |n| Thread.new { work(200); text(n) } }.each(&:join); intact } }
         64.times { Thread.new { sleep } }
         5.times { in_child { 64.times.map { |n| Thread.new { work(200); text(n) } }.each(&:join); intact } }
       RUBY
-    rescue Minitest::Skip
-      next
     end
   end
 
@@ -521,11 +532,7 @@ class TestMalloc < Minitest::Test
       in_child { in_child(&change) }
       change.call
     RUBY
-    LIBRARIES.each_key do |name|
-      run_ruby(script, env: preload(name))
-    rescue Minitest::Skip
-      next
-    end
+    each_allocator { |_, env| run_ruby(script, env: env) }
   end
 
   def test_memsize_is_as_before
