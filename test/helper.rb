@@ -26,6 +26,12 @@ module CowTest
   # library path; RbConfig.ruby would name the place it is to be installed at.
   RUBY = ENV["RUBY"] || RbConfig.ruby
 
+  # What a command has in its environment unless the test says otherwise. Pressure is on, as in a program. Only
+  # where collections are counted, or what a heap and malloc keep, it must not matter that others on this
+  # machine need memory (doc/pressure.md).
+  def surroundings = {}
+  CALM = { "RUBY_GC_PRESSURE" => "off" }.freeze
+
   # What a ruby prints when it, or a child whose status nobody looks at, has failed.
   FAILED = /\[BUG\]|Exception in finalizer|ERROR: AddressSanitizer/
 
@@ -54,8 +60,8 @@ module CowTest
   # (tool/check).
   def run_command(*command, env: {}, input: "", timeout: 120, apart: false, **rest)
     till = now + scaled(timeout)
-    start = apart ? :popen3 : :popen2e
-    Open3.public_send(start, env, *command, pgroup: true, **rest) do |stdin, *outputs, thread|
+    start = Open3.method(apart ? :popen3 : :popen2e)
+    start.call(surroundings.merge(env), *command, pgroup: true, **rest) do |stdin, *outputs, thread|
       readers = outputs.map { |output| reader_of(output) }
       writer = Thread.new { feed(stdin, input) }
       unless [thread, *readers, writer].all? { |one| one.join([till - now, 0].max) }

@@ -7,6 +7,8 @@ require_relative "../helper"
 class TestGrowth < Minitest::Test
   include CowTest
 
+  def surroundings = CALM
+
   OFF = { "RUBY_GC_TARGET_TIME" => "0" }.freeze
 
   # Builds up 1,000,000 objects. Prints how many collections and how many full ones were made.

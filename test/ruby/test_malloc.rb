@@ -8,6 +8,8 @@ require "objspace"
 class TestMalloc < Minitest::Test
   include CowTest
 
+  def surroundings = CALM
+
   LIBRARIES = { "glibc" => "libc.so.6", "jemalloc" => "libjemalloc.so.2",
                 "tcmalloc" => "libtcmalloc_minimal.so.4", "mimalloc" => "libmimalloc.so.2" }.freeze
   LINKED = GC.respond_to?(:malloc_stat) && GC.malloc_stat[:allocator]

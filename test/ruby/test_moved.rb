@@ -8,6 +8,8 @@ require_relative "../helper"
 class TestMoved < Minitest::Test
   include CowTest
 
+  def surroundings = CALM
+
   def setup
     needs_compaction
     skip "the kernel has no smaps_rollup" unless File.readable?("/proc/self/smaps_rollup")

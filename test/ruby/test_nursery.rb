@@ -7,6 +7,8 @@ require_relative "../helper"
 class TestNursery < Minitest::Test
   include CowTest
 
+  def surroundings = CALM
+
   LEAST = 12_288 # COW_NURSERY_LEAST_SLOTS
 
   # Ruby source for scripts. big fills a heap with 1,000,000 live objects.

@@ -7,6 +7,8 @@ require_relative "../helper"
 class TestSeal < Minitest::Test
   include CowTest
 
+  def surroundings = CALM
+
   # Ruby source for scripts. big makes 400,000 objects, some 30 MB. Unless a script calls
   # Process.warmup, only its first fork prepares the heap.
   PARENT = IN_CHILD + PRIVATE_DIRTY + ALL_SLOTS + "SOME = #{ASSERTIONS ? 100_000 : 400_000}\n" + <<~'RUBY'

@@ -8,6 +8,8 @@ require_relative "../helper"
 class TestSlotMap < Minitest::Test
   include CowTest
 
+  def surroundings = CALM
+
   CHECK = IN_CHILD + PRIVATE_DIRTY + OS_PAGES + <<~'RUBY'
     def check(what, found, expected)
       raise "#{what}: #{found.inspect} in place of #{expected.inspect}" unless found == expected

@@ -8,6 +8,8 @@ require_relative "../helper"
 class TestSweep < Minitest::Test
   include CowTest
 
+  def surroundings = CALM
+
   MODES = %w[keep discard visit-all].freeze
 
   def run_sweep(mode, script, env: {})

@@ -9,6 +9,8 @@ require_relative "../helper"
 class TestWarmup < Minitest::Test
   include CowTest
 
+  def surroundings = CALM
+
   def setup
     needs_compaction
   end
