@@ -26,7 +26,7 @@ module CowTest
   # library path; RbConfig.ruby would name the place it is to be installed at.
   RUBY = ENV["RUBY"] || RbConfig.ruby
 
-  # What a command has in its environment unless the test says otherwise. Pressure is on, as in a program. Only
+  # What a command has in its environment unless the test says otherwise. Pressure is on, as in programs. Only
   # where collections are counted, or what a heap and malloc keep, it must not matter that others on this
   # machine need memory (doc/pressure.md).
   def surroundings = {}
