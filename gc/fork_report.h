@@ -134,10 +134,7 @@ cow_fork_report_write(int file, const char *line, int length)
     int ready, wait = COW_FORK_REPORT_WAIT;
 
     /* Signals may come for ever: after each it waits for half as long, at last not at all. */
-    do {
-        wait /= 2;
-        ready = poll(&wanted, 1, wait);
-    } while (ready < 0 && errno == EINTR && wait > 0);
+    while ((ready = poll(&wanted, 1, wait)) < 0 && errno == EINTR && wait > 0) wait /= 2;
     if (ready != 1 || wanted.revents != POLLOUT) return false;
     do {
         written = write(file, line, (size_t)length);

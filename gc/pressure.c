@@ -54,9 +54,9 @@ cow_pressure_read_own(struct cow_pressure_space *space, struct cow_pressure_read
         if (space->tree) {
             const uint64_t started = cow_pressure_files_started(&space->files, 0);
 
-            cow_pressure_tree_account(space->tree, (int32_t)getpid(), started, taken, now);
-            space->noted = true;
+            space->noted = cow_pressure_tree_account(space->tree, (int32_t)getpid(), started, taken, now);
             space->taken = cow_pressure_tree_sum(space->tree, &space->files, cow_pressure_alive, now);
+            if (!space->noted) space->taken += taken;
         }
     }
     reading->own = space->taken;
@@ -250,14 +250,15 @@ cow_pressure_unlinks(rb_objspace_t *objspace, int usual)
     return objspace->pressure.gives ? INT_MAX : usual;
 }
 
-/* Makes a note in the tree of what the process takes, of which others ask the kernel with their next sum: it
- * may not collect for a long time, as a master that waits. */
+/* Makes a note in the tree of the process, which may not collect for a long time, as a master that waits:
+ * others ask the kernel what it takes, when they add up. It does not say itself: Pss falls with each fork,
+ * and a note that others may not renew stays. */
 static void
 cow_pressure_note_at_fork(struct cow_pressure_space *space)
 {
     if (space->tree == NULL || space->noted || gc_params.cow.memory_limit == 0) return;
-    cow_pressure_tree_account(space->tree, (int32_t)getpid(), 0, 0, 0);
-    space->noted = true;
+    space->noted = cow_pressure_tree_account(space->tree, (int32_t)getpid(),
+                                             cow_pressure_files_started(&space->files, 0), 0, 0);
 }
 
 /* Makes the memory that the process shares with all that it forks. Where there is none each process reads

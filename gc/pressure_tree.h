@@ -113,8 +113,9 @@ cow_pressure_tree_note(struct cow_pressure_process *process, uint64_t started, d
     __atomic_store_n(&process->noted_at, now, __ATOMIC_RELEASE);
 }
 
-/* Writes down that process +pid+, which was +started+ then, takes +bytes+. */
-static inline void
+/* Writes down that process +pid+, which was +started+ then, takes +bytes+. Gives false if there is no place
+ * for it. */
+static inline bool
 cow_pressure_tree_account(struct cow_pressure_tree *tree, int32_t pid, uint64_t started, double bytes,
                           uint64_t now)
 {
@@ -126,7 +127,7 @@ cow_pressure_tree_account(struct cow_pressure_tree *tree, int32_t pid, uint64_t 
 
         if (found == pid) {
             cow_pressure_tree_note(process, started, bytes, now);
-            return;
+            return true;
         }
         if (found == 0 && place == NULL) place = process;
     }
@@ -136,8 +137,9 @@ cow_pressure_tree_account(struct cow_pressure_tree *tree, int32_t pid, uint64_t 
         if (!__atomic_compare_exchange_n(&place->pid, &nobody, pid, false, __ATOMIC_ACQ_REL,
                                          __ATOMIC_RELAXED)) continue;
         cow_pressure_tree_note(place, started, bytes, now);
-        return;
+        return true;
     }
+    return false;
 }
 
 /* Asks the kernel what another process takes. Gives false if it has ended, or another one has its number.

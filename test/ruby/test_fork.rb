@@ -162,9 +162,20 @@ class TestFork < Minitest::Test
   # child. As soon as there is room, a thread that computes lets others run (0137-timer-thread).
   def test_fork_that_takes_the_last_process
     skip "needs a user that has no other process" unless Process.uid.zero?
-    run_ruby(IN_CHILD + <<~'RUBY', options: ["-W0"])
-      Process::UID.change_privilege(60_000 + Process.pid % 5_000)
+    out = run_ruby(IN_CHILD + <<~'RUBY', options: ["-W0"])
+      def no_limit = print("skip").then { exit!(0) }
       most = Process.getrlimit(:NPROC).last
+      begin
+        Process::UID.change_privilege(60_000 + Process.pid % 5_000)
+        used = Dir["/proc/[0-9]*/task/*"].count { |task| File.stat(task).uid == Process.uid rescue false }
+        Process.setrlimit(:NPROC, used, most)
+        Thread.new {}.join
+        no_limit # the kernel does not keep it
+      rescue ThreadError
+        Process.setrlimit(:NPROC, most)
+      rescue SystemCallError
+        no_limit # there are no such users here
+      end
       expect = lambda do |threads|
         found = Dir.children("/proc/self/task").size
         raise "expected #{threads} threads of the system, found #{found}" unless found == threads
@@ -181,7 +192,7 @@ class TestFork < Minitest::Test
 
       go_on, forked = IO.pipe
       expect.call(2)
-      Process.setrlimit(:NPROC, 2, most)
+      Process.setrlimit(:NPROC, used, most)
       pid = fork do
         forked.close
         go_on.read(1)
@@ -193,8 +204,20 @@ class TestFork < Minitest::Test
       _, status = Process.wait2(pid)
       raise "child: #{status}" unless status.success?
       in_child { nil }
+
+      # A thread that has waited for its turn since before the fork gets it, though the other goes on.
+      turns = 0
+      Thread.new { loop { turns += 1 } }
+      Process.setrlimit(:NPROC, used + 1, most)
+      pid = fork { sleep }
+      expect.call(2)
+      Process.setrlimit(:NPROC, most)
+      before = turns
+      nil until turns > before
+      Process.kill(:KILL, pid)
       exit!(0)
     RUBY
+    skip "the kernel keeps no limit of processes for users without any" if out == "skip"
   end
 
   # A child of C code that forks and then calls rb_thread_atfork has a timer thread, though its parent's was

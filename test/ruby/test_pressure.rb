@@ -337,9 +337,9 @@ class TestPressure < Minitest::Test
       reader, writer = IO.pipe
       pid = fork do
         mine = Array.new(300_000) { |i| "worker #{i}" * 20 }
-        wait_for(60) { GC.stat(:pressure_level) > 0 }
+        wait_for(60) { GC.stat(:released_for_limit) > 0 }
         own = File.read("/proc/self/smaps_rollup")[/^Pss: +(\d+)/, 1].to_i
-        writer.puts GC.stat(:pressure_level) > 0, own < 250 << 10
+        writer.puts GC.stat(:released_for_limit) > 0, own < 250 << 10
         exit!(mine.size - 300_000)
       end
       writer.close

@@ -11,6 +11,7 @@ class TestVerify < Minitest::Test
     require "fiddle"
     require "objspace"
     ARENA = 128 << 20
+    SLOT = GC::INTERNAL_CONSTANTS.values_at(:BASE_SLOT_SIZE, :RVALUE_OVERHEAD).sum
     KINDS = %i[mark uncollectible marking remembered wb_unprotected pinned age_low age_high leaf allocated
                cleanup]
 
@@ -23,7 +24,7 @@ class TestVerify < Minitest::Test
 
       page = (address - arena) / page_size
       bitmap = (KINDS.index(kind) - KINDS.index(:allocated)) * (ARENA / page_size) + page
-      slot = address % page_size / 40
+      slot = address % page_size / SLOT
       word = Fiddle::Pointer.new(arena + allocated + bitmap * size + slot / 64 * 8)
       word[0, 8] = [word[0, 8].unpack1("Q") ^ 1 << slot % 64].pack("Q")
     end
