@@ -204,17 +204,6 @@ class TestFork < Minitest::Test
       _, status = Process.wait2(pid)
       raise "child: #{status}" unless status.success?
       in_child { nil }
-
-      # A thread that has waited for its turn since before the fork gets it, though the other goes on.
-      turns = 0
-      Thread.new { loop { turns += 1 } }
-      Process.setrlimit(:NPROC, used + 1, most)
-      pid = fork { sleep }
-      expect.call(2)
-      Process.setrlimit(:NPROC, most)
-      before = turns
-      nil until turns > before
-      Process.kill(:KILL, pid)
       exit!(0)
     RUBY
     skip "the kernel keeps no limit of processes for users without any" if out == "skip"
