@@ -215,8 +215,9 @@ class TestFork < Minitest::Test
     out = run_ruby(<<~'RUBY')
       require "fiddle"
       c = Fiddle::Handle::DEFAULT
-      fork = Fiddle::Function.new(c["fork"], [], Fiddle::TYPE_INT)
-      atfork = Fiddle::Function.new(c["rb_thread_atfork"], [], Fiddle::TYPE_VOID)
+      # C code that forks for Ruby has the turn.
+      fork = Fiddle::Function.new(c["fork"], [], Fiddle::TYPE_INT, need_gvl: true)
+      atfork = Fiddle::Function.new(c["rb_thread_atfork"], [], Fiddle::TYPE_VOID, need_gvl: true)
       if (pid = fork.call).zero?
         atfork.call
         $stdout.syswrite(Dir.children("/proc/self/task").size)
