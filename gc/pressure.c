@@ -256,7 +256,8 @@ cow_pressure_unlinks(rb_objspace_t *objspace, int usual)
 static void
 cow_pressure_note_at_fork(struct cow_pressure_space *space)
 {
-    if (space->tree == NULL || space->noted || gc_params.cow.memory_limit == 0) return;
+    if (gc_params.cow.pressure_mode == COW_PRESSURE_OFF || gc_params.cow.memory_limit == 0) return;
+    if (space->tree == NULL || space->noted) return;
     space->noted = cow_pressure_tree_account(space->tree, (int32_t)getpid(),
                                              cow_pressure_files_started(&space->files, 0), 0, 0);
 }
@@ -293,7 +294,7 @@ cow_pressure_postfork_child(rb_objspace_t *objspace)
     space->policy.wait_ns = 0;
     space->collecting = space->gives = space->noted = false;
     space->taken_at = 0;
-    if (gc_params.cow.pressure_mode != COW_PRESSURE_OFF) cow_pressure_note_at_fork(space);
+    cow_pressure_note_at_fork(space);
 }
 
 /* Sets RUBY_GC_PRESSURE from Ruby. Raises ArgumentError if +value+ is none of its values. */

@@ -418,8 +418,8 @@ cow_vm_words_inherit(struct cow_vm_words *words)
     words->free = 0;
 }
 
-/* Checks the free blocks of a list, of +size+ bytes each, and adds their bytes to +sum+, which are less than
- * +most+. Prints a fault to +out+. */
+/* Checks the free blocks of a list, of +size+ bytes each, and adds their bytes to +sum+, which is to stay
+ * within +most+. Prints a fault to +out+. */
 static inline bool
 cow_vm_words_verify_list(const struct cow_vm_words *words, const struct cow_vm_words_free *block, size_t size,
                          bool inherited, const char *name, int stream, size_t *sum, size_t most, FILE *out)
