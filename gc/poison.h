@@ -7,9 +7,10 @@
  * malloc has allocated, but not what an arena has; this file says it to them.
  *
  * Entry points: cow_poison, when memory is freed; cow_unpoison, when it is allocated, and before its
- * addresses go back to the system, which may give them to any other part of the program. COW_READS_POISON.
+ * addresses go back to the system, which may give them to any other part of the program;
+ * cow_unpoison_contents, to read what stands in free memory. COW_READS_POISON.
  *
- * Without these tools both functions do nothing, and under Valgrind next to nothing. CRuby itself poisons the
+ * Without these tools the functions do nothing, and under Valgrind next to nothing. CRuby itself poisons the
  * free slots of an allocated page (internal/sanitizers.h).
  *
  * Who writes this memory after a fork: a process that allocates or frees a page writes AddressSanitizer's own
@@ -64,6 +65,17 @@ cow_unpoison(const void *memory, size_t size)
 #endif
 #ifdef VALGRIND_MAKE_MEM_UNDEFINED
     (void)VALGRIND_MAKE_MEM_UNDEFINED(memory, size);
+#endif
+}
+
+/* The same of memory whose contents were written before it was poisoned, such as the link of a free list:
+ * Valgrind forgets that they were. */
+static inline void
+cow_unpoison_contents(const void *memory, size_t size)
+{
+    cow_unpoison(memory, size);
+#ifdef VALGRIND_MAKE_MEM_DEFINED
+    (void)VALGRIND_MAKE_MEM_DEFINED(memory, size);
 #endif
 }
 

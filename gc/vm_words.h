@@ -292,8 +292,9 @@ cow_vm_words_take(struct cow_vm_words *words, enum cow_vm_words_stream stream, s
     struct cow_vm_words_free **list = &words->free_lists[stream][cow_vm_words_list(&size)], *block = *list;
 
     if (block != NULL) {
-        cow_unpoison(block, size);
+        cow_unpoison_contents(block, sizeof(*block));
         *list = block->next;
+        cow_unpoison(block, size);
         words->free -= size;
         if (zeroed) memset(block, 0, size); /* what was never used is 0 */
     }
@@ -345,7 +346,7 @@ cow_vm_words_decommit(struct cow_vm_words *words, enum cow_vm_words_stream strea
             const uintptr_t from = ((uintptr_t)(large + 1) + page - 1) / page * page;
             const uintptr_t to = ((uintptr_t)block + cow_vm_words_list_size(list)) / page * page;
 
-            cow_unpoison(large, sizeof(*large));
+            cow_unpoison_contents(large, sizeof(*large));
             next = block->next;
             if (!large->decommitted) { /* its page may be shared: it is written once */
                 if (from < to) cow_os_decommit((void *)from, to - from);
@@ -378,7 +379,7 @@ cow_vm_words_prefork(struct cow_vm_words *words)
             struct cow_vm_words_free **inherited = &words->inherited_lists[i][list];
 
             for (struct cow_vm_words_free *block = *inherited, *next; block; block = next) {
-                cow_unpoison(block, sizeof(*block));
+                cow_unpoison_contents(block, sizeof(*block));
                 next = block->next;
                 cow_vm_words_enter(words, i, block, cow_vm_words_list_size(list));
             }
@@ -441,7 +442,7 @@ cow_vm_words_verify_list(const struct cow_vm_words *words, const struct cow_vm_w
                     "regions' %zu bytes, found one that does not\n", name, stream, size, most);
             return false;
         }
-        cow_unpoison(block, sizeof(*block));
+        cow_unpoison_contents(block, sizeof(*block));
         next = block->next;
         cow_poison(block, sizeof(*block));
     }

@@ -44,6 +44,18 @@ class TestPoison < Minitest::Test
     assert_match(/^READ of size/, out)
   end
 
+  # What Valgrind says of the script in the ordinary build, of its children too; and what the script says.
+  def under_valgrind(script, *options)
+    skip "AddressSanitizer and Valgrind cannot be used together" if ASAN
+    header = Dir[File.expand_path("../.ext/include/*/ruby/config.h", File.dirname(RUBY))].first
+    known = header && File.read(header).match?(/^#define HAVE_VALGRIND_MEMCHECK_H 1/)
+    skip "CRuby was configured without Valgrind's header" unless known
+    skip "Valgrind is not installed" unless system("valgrind", "--version", out: File::NULL, err: File::NULL)
+
+    run_command("valgrind", "-q", "--trace-children=yes", *options, RUBY, "--disable-gems", "-e", script,
+                timeout: 600).first
+  end
+
   # Ruby source for scripts: mixed makes objects of which every tenth lives, so that their pages stay in their
   # heap, and gives the addresses of the others.
   MIXED = <<~'RUBY'
@@ -84,17 +96,27 @@ class TestPoison < Minitest::Test
 
   # Valgrind does not know which slots of an allocated page are free.
   def test_a_dead_object_in_a_freed_page_under_valgrind
-    skip "AddressSanitizer and Valgrind cannot be used together" if ASAN
-    header = Dir[File.expand_path("../.ext/include/*/ruby/config.h", File.dirname(RUBY))].first
-    known = header && File.read(header).match?(/^#define HAVE_VALGRIND_MEMCHECK_H 1/)
-    skip "CRuby was configured without Valgrind's header" unless known
-    skip "Valgrind is not installed" unless system("valgrind", "--version", out: File::NULL, err: File::NULL)
-
     script = READER + "dead = begin\n#{FREED_PAGES}\nend\nread(dead.each_slice(50).map(&:first))\n"
-    out, = run_command("valgrind", "-q", "--trace-children=yes", "--undef-value-errors=no", RUBY,
-                       "--disable-gems", "-e", script, timeout: 600)
+    out = under_valgrind(script, "--undef-value-errors=no")
     assert_match(/Invalid read of size/, out)
     refute_match(/Invalid write/, out)
+  end
+
+  # The links of their free lists were written before the blocks were poisoned.
+  def test_freed_words_of_the_vm_are_known_to_valgrind
+    out = under_valgrind(<<~'RUBY')
+      reuse = lambda do
+        3.times do
+          200.times { |i| eval("proc { |a| a.foo#{i}; Mutex.new.synchronize { a } }") }
+          GC.start
+        end
+      end
+      reuse.call
+      Process.wait(fork(&reuse))
+      puts "ended: #{$?.exitstatus}"
+    RUBY
+    assert_match(/^ended: 0$/, out)
+    refute_match(/ at 0x\h+: \w*vm_words/, out)
   end
 
   def test_a_dead_object_in_a_sealed_page
