@@ -152,7 +152,7 @@ class Comparison
   def passed?
     return true if @rows.sum { |row| row.count("passed") }.positive?
 
-    warn "#{File.basename($PROGRAM_NAME)}: nothing has passed on both; see the reasons above"
+    $stderr.puts "#{File.basename($PROGRAM_NAME)}: nothing has passed on both; see the reasons above"
     false
   end
 

@@ -50,6 +50,12 @@ class TestOptions < Minitest::Test
     end
   end
 
+  def test_a_mistake_is_told_where_warnings_are_off
+    _, errors, status = Open3.capture3(RbConfig.ruby, "-W0", File.join(BENCHMARK, "run"), "--nonsense")
+    assert_equal 2, status.exitstatus
+    assert_match(/invalid option: --nonsense/, errors)
+  end
+
   def test_long_benchmarks_are_chosen_by_name_alone
     BenchmarkTest.load("lib/measure/run_command")
     options = Options.new

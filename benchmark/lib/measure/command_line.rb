@@ -38,7 +38,7 @@ module CowBench
 
       work(rest)
     rescue OptionParser::ParseError, Build::Unusable, *self.class::ERRORS => e
-      warn "#{self.class::NAME}: #{e.message}"
+      $stderr.puts "#{self.class::NAME}: #{e.message}" # warn says nothing under -W0
       USAGE
     rescue Interrupt
       interrupted
@@ -77,7 +77,7 @@ module CowBench
     end
 
     def interrupted
-      warn "\n#{self.class::NAME}: interrupted#{self.class::AFTER_INTERRUPT}"
+      $stderr.puts "\n#{self.class::NAME}: interrupted#{self.class::AFTER_INTERRUPT}"
       INTERRUPTED
     end
     # What is said of it beside that.

@@ -189,7 +189,7 @@ module CowBench
       result.fine?
     rescue StandardError => e
       where = " (#{e.class}, #{e.backtrace.first})" unless e.is_a?(Service::Failed)
-      warn "failed: #{kind.title}, #{build.name}: #{e.message}#{where}"
+      $stderr.puts "failed: #{kind.title}, #{build.name}: #{e.message}#{where}"
       false
     ensure
       group&.remove
