@@ -9,6 +9,11 @@
  * and then sets their bits in the bitmap of allocated slots. The Ractor makes objects in them without a lock;
  * .claimed of its cache has a bit for each that is left.
  *
+ * As in CRuby, a page is filled from its last slot to its first. So whoever visits objects in the order of
+ * their addresses sees the newest of a page first: the sweep frees what was made for an object before that
+ * object, finalizers run in the order in which they were made, and ObjectSpace.each_object begins with the
+ * newest. C extensions that keep addresses of each other's data rely on it.
+ *
  * Entry points: cow_cache_allocate_from_page, cow_cache_leave_page.
  *
  * Who writes this memory after a fork: a process that allocates writes open pages and their bitmaps.
@@ -38,15 +43,15 @@ cow_cache_claim_slots(rb_ractor_newobj_heap_cache_t *heap_cache)
     const bits_t free = cow_page_find_free(page, &heap_cache->word);
     if (!free) return false;
 
-    heap_cache->base = page->start + heap_cache->word * BITS_BITLENGTH * BASE_SLOT_SIZE;
+    heap_cache->last = page->start + ((heap_cache->word + 1) * BITS_BITLENGTH - 1) * BASE_SLOT_SIZE;
     const bits_t marked = COW_LOCATE_MARKS_OBJECTS ? 0 : page->mark_bits[heap_cache->word] & free;
-    if (RB_UNLIKELY(marked)) cow_report_marked(page, heap_cache->base + ntz_intptr(marked) * BASE_SLOT_SIZE);
+    if (RB_UNLIKELY(marked)) cow_report_marked(page, cow_page_lowest_slot(page, heap_cache->word, marked));
 
     size_t count = 0;
     for (bits_t rest = free; rest; rest &= rest - 1, count++)
-        cow_page_clear_header(page, heap_cache->base + ntz_intptr(rest) * BASE_SLOT_SIZE);
+        cow_page_clear_header(page, cow_page_lowest_slot(page, heap_cache->word, rest));
     cow_slot_map_set(&page->allocated_bits[heap_cache->word], free, shared);
-    heap_cache->claimed = free;
+    heap_cache->claimed = cow_slot_map_reverse(free);
     if (shared) RUBY_ATOMIC_SIZE_ADD(page->heap->total_allocated_objects, count);
     else page->heap->total_allocated_objects += count;
     GC_ASSERT(shared || page->heap->total_slots + page->heap->total_freed_objects +

@@ -24,7 +24,8 @@
  * After: section 3.4 of Nakamura and Matsumoto (seed 000), whose mark bits keep the sweep from writing live
  * objects; this file keeps it from writing dead ones.
  *
- * Entry points: cow_slot_map_find and cow_slot_map_set, cow_slot_map_allocate and cow_slot_map_free;
+ * Entry points: cow_slot_map_find, cow_slot_map_set and cow_slot_map_reverse; cow_slot_map_allocate and
+ * cow_slot_map_free;
  * cow_slot_map_has, cow_slot_map_has_shared, cow_slot_map_count and cow_slot_map_count_word;
  * cow_slot_map_consistent.
  *
@@ -155,7 +156,7 @@ cow_slot_map_slots(unsigned int step, unsigned int word, unsigned int end)
     return cow_slot_map_pattern(step) & (((cow_bits_t)1 << (end - base)) - 1);
 }
 
-/* Finds the first word, from +*word+ on, that has a free slot: of slots that are +step+ smallest slots long,
+/* Finds the last word, from +*word+ down, that has a free slot: of slots that are +step+ smallest slots long,
  * below smallest slot +end+, and not the hole (-1: none). Gives the bits of its free slots and writes its
  * number to +*word+; gives 0 if there is none. The caller empties their headers and then calls
  * cow_slot_map_set. */
@@ -163,12 +164,24 @@ static inline cow_bits_t
 cow_slot_map_find(const cow_bits_t *bitmap, unsigned int step, unsigned int end, int hole, unsigned int *word)
 {
     COW_ASSERT(end <= COW_BITMAP_WORDS * COW_BITS);
-    for (; *word * COW_BITS < end; ++*word) {
+    for (;; --*word) {
         cow_bits_t free = ~cow_slot_map_taken(bitmap, *word, hole) & cow_slot_map_slots(step, *word, end);
 
-        if (free) return free;
+        if (free || *word == 0) return free;
     }
-    return 0;
+}
+
+/* Gives the bits of a word in reverse: processors find the lowest one sooner than the highest one. */
+static inline cow_bits_t
+cow_slot_map_reverse(cow_bits_t bits)
+{
+    cow_bits_t mask = ~(cow_bits_t)0;
+
+    for (unsigned int half = COW_BITS / 2; half > 0; half /= 2) {
+        mask ^= mask << half;
+        bits = (bits >> half & mask) | (bits << half & ~mask);
+    }
+    return bits;
 }
 
 /* Are all bits of the bitmap those of slots? */

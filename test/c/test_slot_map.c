@@ -56,6 +56,16 @@ test_counts(void **state)
 }
 
 static void
+test_reverse(void **state)
+{
+    for (unsigned int bit = 0; bit < COW_BITS; bit++) {
+        assert_true(cow_slot_map_reverse((cow_bits_t)1 << bit) == (cow_bits_t)1 << (COW_BITS - 1 - bit));
+        assert_true(cow_slot_map_reverse(((cow_bits_t)2 << bit) - 1) ==
+                    ~(cow_bits_t)0 << (COW_BITS - 1 - bit));
+    }
+}
+
+static void
 test_one(void **state)
 {
     for (int s = 0; s < STEPS; s++) {
@@ -88,19 +98,19 @@ test_empty_page(void **state)
     for (int s = 0; s < STEPS; s++) {
         cow_bitmap bitmap = { 0 };
         cow_bits_t free;
-        unsigned int word = 0, next = 0;
+        unsigned int word = COW_BITMAP_WORDS - 1, next = end_of(steps[s]);
 
         while ((free = cow_slot_map_find(bitmap, steps[s], end_of(steps[s]), -1, &word)) != 0) {
             cow_slot_map_set(&bitmap[word], free, s % 2);
-            for (unsigned int bit = 0; bit < COW_BITS; bit++) {
+            for (unsigned int bit = COW_BITS; bit-- > 0; ) {
                 if (!(free >> bit & 1)) continue;
+                next -= steps[s];
                 assert_int_equal(word * COW_BITS + bit, next);
-                next += steps[s];
             }
         }
-        assert_int_equal(next, end_of(steps[s]));
+        assert_int_equal(next, 0);
         assert_int_equal(cow_slot_map_count(bitmap), COW_PAGE_SLOTS / steps[s]);
-        word = 0;
+        word = COW_BITMAP_WORDS - 1;
         assert_true(cow_slot_map_find(bitmap, steps[s], end_of(steps[s]), -1, &word) == 0);
     }
 }
@@ -113,7 +123,7 @@ test_one_free(void **state)
         const unsigned int step = steps[s], end = end_of(step);
 
         for (unsigned int slot = 0; slot < end; slot += step) {
-            for (unsigned int from = 0; from * COW_BITS < end; from++) {
+            for (unsigned int from = 0; from < COW_BITMAP_WORDS; from++) {
                 cow_bitmap bitmap = { 0 };
                 unsigned int word = from;
 
@@ -122,7 +132,7 @@ test_one_free(void **state)
                 }
                 assert_true(cow_slot_map_find(bitmap, step, end, (int)slot, &word) == 0);
                 word = from;
-                if (from > slot / COW_BITS) {
+                if (from < slot / COW_BITS) {
                     assert_true(cow_slot_map_find(bitmap, step, end, -1, &word) == 0);
                     continue;
                 }
@@ -145,7 +155,7 @@ test_random(void **state)
         bool free[COW_PAGE_SLOTS];
         cow_bitmap bitmap = { 0 };
         int hole = random() % 3 ? -1 : (int)(random() % slots * step);
-        unsigned int full = random() % 101, word = 0, left = 0;
+        unsigned int full = random() % 101, word = COW_BITMAP_WORDS - 1, left = 0;
         cow_bits_t found;
 
         for (unsigned int i = 0; i < slots; i++) {
@@ -180,6 +190,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pattern),
         cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_reverse),
         cmocka_unit_test(test_one),
         cmocka_unit_test(test_empty_page),
         cmocka_unit_test(test_one_free),
