@@ -146,6 +146,8 @@ refuse_idle_options(void)
                        "cycles", "no-statistics" } },
         { "no-rule", { "bonus", "homes", "verify" } },
         { "cycles", { "interval", "seconds", "json", "stall", "verify" } },
+        { "stall", { "bonus", "slice", "credit", "no-rule", "homes", "verify" } }, /* it decides nothing */
+        { "verify", { "homes" } }, /* one CPU */
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         if (!given(pairs[i].beside)) continue;
@@ -325,12 +327,14 @@ static void
 warn_of_limits(void)
 {
     /* Of nice 0, as the README says. */
-    double apart = 2 * options.bonus + near_in_ms() + options.credit + 2 * (options.slice + TICK_MS);
+    double bonus = options.rule ? 2 * options.bonus + near_in_ms() : 0;
+    double apart = bonus + options.credit + 2 * (options.slice + TICK_MS);
 
-    if (options.rule && apart > options.watchdog * 500)
-        warn("with a bonus of %g ms a thread may wait %g ms for each other one, and the kernel ends the "
-             "scheduler where one waits %g s; take a smaller --bonus or a longer --watchdog", options.bonus,
-             apart, options.watchdog);
+    if (apart > options.watchdog * 500)
+        warn("with a bonus of %g ms a thread may wait %g ms for each other one (slice %g ms, credit %g ms), "
+             "and the kernel ends the scheduler where one waits %g s; take less of these or a longer "
+             "--watchdog",
+             options.rule ? options.bonus : 0, apart, options.slice, options.credit, options.watchdog);
     nftw("/sys/fs/cgroup", look_at_limit, 16, FTW_PHYS | FTW_MOUNT);
     if (limited.count)
         warn("%s has no effect while this scheduler is attached: its processes may use more CPU time than it "
