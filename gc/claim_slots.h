@@ -10,9 +10,10 @@
  * .claimed of its cache has a bit for each that is left.
  *
  * As in CRuby, a page is filled from its last slot to its first. So whoever visits objects in the order of
- * their addresses sees the newest of a page first: the sweep frees what was made for an object before that
- * object, finalizers run in the order in which they were made, and ObjectSpace.each_object begins with the
- * newest. C extensions that keep addresses of each other's data rely on it.
+ * their addresses sees the newest of a page first, as ObjectSpace.each_object does. The sweep frees what an
+ * extension's object has made after that object sooner than it, if both types may be freed at once; what
+ * waits in the list of finalizers goes the other way. C extensions that keep addresses of each other's data,
+ * and programs, rely on this order, though CRuby does not promise it.
  *
  * Entry points: cow_cache_allocate_from_page, cow_cache_leave_page.
  *

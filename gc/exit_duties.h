@@ -3,13 +3,14 @@
 #define COW_EXIT_DUTIES_H
 
 /*
- * exit_duties: which inherited objects a child finalizes when it ends.
+ * exit_duties: in which order a process that ends finalizes objects, and which inherited ones a child does.
  *
  * Job: a child that ends leaves the memory of inherited objects to the system. What can be seen outside the
  * process it does as any process: it writes a file's buffer and calls an extension's free function. An object
  * with such a cleanup has a duty.
  *
- * Entry points: cow_only_duties, cow_has_duty, cow_may_get_duty, cow_page_each_cleanup.
+ * Entry points: cow_exit_walk_begin and cow_exit_walk_next; cow_only_duties, cow_has_duty, cow_may_get_duty,
+ * cow_page_each_cleanup.
  *
  * Who writes this memory after a fork: a child that ends writes the objects with a duty, to finalize them.
  */
@@ -48,6 +49,48 @@ static inline bool
 cow_only_duties(rb_objspace_t *objspace, const struct heap_page *page)
 {
     return objspace->flags.forked_child && page->seal.sealed && !ruby_free_at_exit_p();
+}
+
+/* The pages of a process that ends, the newest first: those of the arena that was made last, from its last
+ * page to its first, and so on. Where pages are malloc's, all from the highest address down. CRuby goes
+ * upwards, but mmap gives it pages downwards. */
+struct cow_exit_walk {
+    const struct cow_arena *arena; /* whose pages are given; NULL: pages are malloc's */
+    size_t rest; /* of .sorted, how many are left to be looked at */
+};
+
+/* Gives the arena that was made before +arena+ (NULL: the last one of all); NULL if there is none. */
+static inline const struct cow_arena *
+cow_exit_older_arena(const struct cow_arena *arena)
+{
+    const struct cow_arena *older = NULL;
+
+    for (const struct cow_arena *each = cow_locate_space.arenas.arenas; each != arena; each = each->next)
+        older = each;
+    return older;
+}
+
+/* Begins a walk. No page may be added or freed until it ends. */
+static inline struct cow_exit_walk
+cow_exit_walk_begin(const rb_objspace_t *objspace)
+{
+    return (struct cow_exit_walk){ cow_exit_older_arena(NULL), rb_darray_size(objspace->heap_pages.sorted) };
+}
+
+/* Gives the next page; NULL behind the last. */
+static struct heap_page *
+cow_exit_walk_next(const rb_objspace_t *objspace, struct cow_exit_walk *walk)
+{
+    for (;;) {
+        while (walk->rest > 0) {
+            struct heap_page *page = rb_darray_get(objspace->heap_pages.sorted, --walk->rest);
+
+            if (walk->arena == NULL || cow_arena_of(page->start) == walk->arena) return page;
+        }
+        if (walk->arena) walk->arena = cow_exit_older_arena(walk->arena);
+        if (walk->arena == NULL) return NULL;
+        walk->rest = rb_darray_size(objspace->heap_pages.sorted);
+    }
 }
 
 /* For each object of a page that has a cleanup bit. The others own nothing that must be freed. */

@@ -8,7 +8,7 @@
  * Job: says where a page's slots begin and end and which of them are allocated, free or the hole; empties the
  * header of a slot; reads and writes the age of an object. All is arithmetic on the page's bitmaps.
  *
- * Entry points: cow_page_has, cow_page_find_free, cow_page_last_free, cow_page_count_free,
+ * Entry points: cow_page_has, cow_page_find_free, cow_page_first_free, cow_page_count_free,
  * cow_page_lowest_slot, cow_page_clear_header, cow_page_marks and cow_page_marks_written; is_pointer_to_heap,
  * RVALUE_AGE_GET and RVALUE_AGE_SET, which replace upstream's.
  *
@@ -111,15 +111,17 @@ cow_page_lowest_slot(const struct heap_page *page, size_t word, bits_t bits)
     return page->start + (word * BITS_BITLENGTH + ntz_intptr(bits)) * BASE_SLOT_SIZE;
 }
 
-/* Gives the address of the last free slot; 0: the page is full. */
+/* Gives the address of the first free slot; 0: the page is full. */
 static VALUE
-cow_page_last_free(const struct heap_page *page)
+cow_page_first_free(const struct heap_page *page)
 {
-    unsigned int word = HEAP_PAGE_BITMAP_LIMIT - 1;
-    const bits_t free = cow_page_find_free(page, &word);
+    for (unsigned int word = 0; word < HEAP_PAGE_BITMAP_LIMIT; word++) {
+        const bits_t free = cow_slot_map_free_slots(page->allocated_bits, cow_page_step(page),
+                                                    cow_page_slots_end(page), cow_page_hole_slot(page), word);
 
-    if (!free) return 0;
-    return page->start + ((word + 1) * BITS_BITLENGTH - 1 - nlz_intptr(free)) * BASE_SLOT_SIZE;
+        if (free) return cow_page_lowest_slot(page, word, free);
+    }
+    return 0;
 }
 
 /* Empties the header of the slot at +p+, so that it says that the slot holds no object. */

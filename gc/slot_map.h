@@ -24,8 +24,8 @@
  * After: section 3.4 of Nakamura and Matsumoto (seed 000), whose mark bits keep the sweep from writing live
  * objects; this file keeps it from writing dead ones.
  *
- * Entry points: cow_slot_map_find, cow_slot_map_set and cow_slot_map_reverse; cow_slot_map_allocate and
- * cow_slot_map_free;
+ * Entry points: cow_slot_map_find, cow_slot_map_free_slots, cow_slot_map_set and cow_slot_map_reverse;
+ * cow_slot_map_allocate and cow_slot_map_free;
  * cow_slot_map_has, cow_slot_map_has_shared, cow_slot_map_count and cow_slot_map_count_word;
  * cow_slot_map_consistent.
  *
@@ -156,16 +156,24 @@ cow_slot_map_slots(unsigned int step, unsigned int word, unsigned int end)
     return cow_slot_map_pattern(step) & (((cow_bits_t)1 << (end - base)) - 1);
 }
 
-/* Finds the last word, from +*word+ down, that has a free slot: of slots that are +step+ smallest slots long,
- * below smallest slot +end+, and not the hole (-1: none). Gives the bits of its free slots and writes its
- * number to +*word+; gives 0 if there is none. The caller empties their headers and then calls
- * cow_slot_map_set. */
+/* Gives the bits of the free slots of a word: of slots that are +step+ smallest slots long, below smallest
+ * slot +end+, and not the hole (-1: none). */
+static inline cow_bits_t
+cow_slot_map_free_slots(const cow_bits_t *bitmap, unsigned int step, unsigned int end, int hole,
+                        unsigned int word)
+{
+    COW_ASSERT(end <= COW_BITMAP_WORDS * COW_BITS);
+    return ~cow_slot_map_taken(bitmap, word, hole) & cow_slot_map_slots(step, word, end);
+}
+
+/* Finds the last word, from +*word+ down, that has a free slot (cow_slot_map_free_slots). Gives the bits of
+ * its free slots and writes its number to +*word+; gives 0 if there is none. The caller empties their headers
+ * and then calls cow_slot_map_set. */
 static inline cow_bits_t
 cow_slot_map_find(const cow_bits_t *bitmap, unsigned int step, unsigned int end, int hole, unsigned int *word)
 {
-    COW_ASSERT(end <= COW_BITMAP_WORDS * COW_BITS);
     for (;; --*word) {
-        cow_bits_t free = ~cow_slot_map_taken(bitmap, *word, hole) & cow_slot_map_slots(step, *word, end);
+        const cow_bits_t free = cow_slot_map_free_slots(bitmap, step, end, hole, *word);
 
         if (free || *word == 0) return free;
     }
