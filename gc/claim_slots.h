@@ -10,10 +10,10 @@
  * .claimed of its cache has a bit for each that is left.
  *
  * As in CRuby, a page is filled from its last slot to its first. So whoever visits objects in the order of
- * their addresses sees the newest of a page first, as ObjectSpace.each_object does. The sweep frees what an
- * extension's object has made after that object sooner than it, if both types may be freed at once; what
- * waits in the list of finalizers goes the other way. C extensions that keep addresses of each other's data,
- * and programs, rely on this order, though CRuby does not promise it.
+ * their addresses sees the newest of a page first, as ObjectSpace.each_object does. Of two objects of
+ * extensions that die together, the sweep frees the newer one first if both may be freed at once. What has to
+ * wait for the finalizers is freed in the order in which it was made. CRuby does not promise this order, but
+ * extensions whose data hold addresses of each other's data rely on it.
  *
  * Entry points: cow_cache_allocate_from_page, cow_cache_leave_page.
  *
