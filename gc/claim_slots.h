@@ -11,9 +11,10 @@
  *
  * As in CRuby, a page is filled from its last slot to its first. So whoever visits objects in the order of
  * their addresses sees the newest of a page first, as ObjectSpace.each_object does. Of two objects of
- * extensions that die together, the sweep frees the newer one first if both may be freed at once. What has to
- * wait for the finalizers is freed in the order in which it was made. CRuby does not promise this order, but
- * extensions whose data hold addresses of each other's data rely on it.
+ * extensions that stand in one page and die together, the sweep frees the newer one first if both may be
+ * freed at once. What has to wait for the finalizers is freed in the order in which it was made. CRuby does
+ * not promise this order, but extensions whose data hold addresses of each other's data rely on it. (It
+ * sweeps the oldest page first, as we do, but its pages have 64 KB: doc/limits.md, "Order".)
  *
  * Entry points: cow_cache_allocate_from_page, cow_cache_leave_page.
  *

@@ -51,12 +51,12 @@ cow_only_duties(rb_objspace_t *objspace, const struct heap_page *page)
     return objspace->flags.forked_child && page->seal.sealed && !ruby_free_at_exit_p();
 }
 
-/* The pages of a process that ends, the newest first: those of the arena that was made last, from its last
- * page to its first, and so on. Where pages are malloc's, all from the highest address down. CRuby goes
- * upwards, but mmap gives it pages downwards. */
+/* The pages of a process that ends: those of the arena that was made last, from its last page to its first,
+ * and so on. A heap that has only grown has its newest page first. Where pages are malloc's, all from the
+ * highest address down. CRuby goes upwards, but mmap gives it pages downwards. */
 struct cow_exit_walk {
     const struct cow_arena *arena; /* whose pages are given; NULL: pages are malloc's */
-    size_t rest; /* of .sorted, how many are left to be looked at */
+    size_t rest; /* pages of the arena, or of .sorted, that are left to be looked at */
 };
 
 /* Gives the arena that was made before +arena+ (NULL: the last one of all); NULL if there is none. */
@@ -74,22 +74,29 @@ cow_exit_older_arena(const struct cow_arena *arena)
 static inline struct cow_exit_walk
 cow_exit_walk_begin(const rb_objspace_t *objspace)
 {
-    return (struct cow_exit_walk){ cow_exit_older_arena(NULL), rb_darray_size(objspace->heap_pages.sorted) };
+    const struct cow_arena *arena = cow_exit_older_arena(NULL);
+
+    return (struct cow_exit_walk){
+        arena, arena ? arena->committed : rb_darray_size(objspace->heap_pages.sorted)
+    };
 }
 
 /* Gives the next page; NULL behind the last. */
 static struct heap_page *
 cow_exit_walk_next(const rb_objspace_t *objspace, struct cow_exit_walk *walk)
 {
-    for (;;) {
-        while (walk->rest > 0) {
-            struct heap_page *page = rb_darray_get(objspace->heap_pages.sorted, --walk->rest);
+    if (walk->arena == NULL)
+        return walk->rest > 0 ? rb_darray_get(objspace->heap_pages.sorted, --walk->rest) : NULL;
 
-            if (walk->arena == NULL || cow_arena_of(page->start) == walk->arena) return page;
+    for (;;) {
+        while (walk->rest > COW_ARENA_FIRST) {
+            const uintptr_t address = (uintptr_t)cow_arena_page_address(walk->arena, --walk->rest);
+
+            if (cow_arena_contains(&cow_locate_space.arenas, address)) return cow_arena_descriptor(address);
         }
-        if (walk->arena) walk->arena = cow_exit_older_arena(walk->arena);
-        if (walk->arena == NULL) return NULL;
-        walk->rest = rb_darray_size(objspace->heap_pages.sorted);
+        const struct cow_arena *older = cow_exit_older_arena(walk->arena);
+        if (older == NULL) return NULL;
+        *walk = (struct cow_exit_walk){ older, older->committed };
     }
 }
 

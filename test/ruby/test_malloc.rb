@@ -191,7 +191,7 @@ class TestMalloc < Minitest::Test
   # The last of many generations has no more than without us. All of them live, and each fork takes the kernel
   # longer than the one before.
   def test_a_chain_of_forks
-    script = PARENT + RESIDENT + "GENERATIONS = #{ASSERTIONS ? 30 : 50}\n" + <<~'RUBY'
+    script = PARENT + RESIDENT + "GENERATIONS = 30\n" + <<~'RUBY'
       generation = lambda do |left|
         work(1_000)
         left.zero? ? puts(resident) : in_child { generation.call(left - 1) }
@@ -335,9 +335,9 @@ class TestMalloc < Minitest::Test
   def test_a_child_with_many_threads
     each_allocator do |_, env|
       run_ruby(PARENT + <<~'RUBY', env: env)
-        5.times { in_child { 64.times.map { |n| Thread.new { work(200); text(n) } }.each(&:join); intact } }
+        3.times { in_child { 64.times.map { |n| Thread.new { work(200); text(n) } }.each(&:join); intact } }
         64.times { Thread.new { sleep } }
-        5.times { in_child { 64.times.map { |n| Thread.new { work(200); text(n) } }.each(&:join); intact } }
+        3.times { in_child { 64.times.map { |n| Thread.new { work(200); text(n) } }.each(&:join); intact } }
       RUBY
     end
   end

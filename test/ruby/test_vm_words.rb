@@ -396,7 +396,7 @@ class TestVmWords < Minitest::Test
       # each run takes some at random (by the seed), unless COWRUBY_ALL_CHANGES=1.
       all = jit == "yjit" || ENV["COWRUBY_ALL_CHANGES"] == "1"
       env = jit == "rjit" ? { "CLASSES" => "5" } : {}
-      changes = all ? CHANGES : CHANGES.to_a.sample(ASSERTIONS ? 1 : 4)
+      changes = all ? CHANGES : CHANGES.to_a.sample(ASSERTIONS ? 1 : 2)
       changes.each { |name, change| run_change(name, change, options: [option], env: env) }
     end
   end
