@@ -144,9 +144,11 @@ cow_arena_create(struct cow_arena_space *space)
         arena->free[group] = cow_arena_group_bits(group, COW_ARENA_FIRST, pages);
     }
     arena->lowest = COW_ARENA_FIRST / COW_ARENA_GROUP_PAGES;
+    arena->made = space->made++;
     if (space->last == NULL) space->last = &space->arenas;
     *space->last = arena;
     space->last = &arena->next;
+    if (space->open == NULL) space->open = arena;
     space->table[number / 64] |= UINT64_C(1) << number % 64;
     const size_t head = cow_arena_head_bytes(pages);
     space->count++;
@@ -179,6 +181,7 @@ cow_arena_destroy(struct cow_arena_space *space, struct cow_arena *arena)
     }
     *link = next;
     if (next == NULL) space->last = link;
+    if (space->open == arena) space->open = next;
     space->count--;
     space->reserved_bytes -= head + ((pages - COW_ARENA_FIRST) << HEAP_PAGE_ALIGN_LOG);
     space->committed_bytes -= head + ((committed - COW_ARENA_FIRST) << HEAP_PAGE_ALIGN_LOG);
@@ -225,7 +228,7 @@ cow_arena_alloc_page_from(struct cow_arena_space *space, struct cow_arena *arena
         if (arena->free[group] == 0) continue;
         if (!found) arena->lowest = group;
         found = true;
-        if (arena->sealed[group] > 0 && !among_sealed) continue;
+        if (!among_sealed && !cow_arena_group_is_open(arena, group)) continue;
 
         size_t number = group * COW_ARENA_GROUP_PAGES + cow_lowest_bit(arena->free[group]);
         if (!cow_arena_commit_to(space, arena, number)) return NULL;
@@ -237,6 +240,16 @@ cow_arena_alloc_page_from(struct cow_arena_space *space, struct cow_arena *arena
     return NULL;
 }
 
+/* Does the arena have free pages that are apart from sealed ones? */
+static bool
+cow_arena_is_open(const struct cow_arena *arena)
+{
+    for (size_t group = arena->lowest; group < COW_ARENA_GROUPS; group++) {
+        if (cow_arena_group_is_open(arena, group)) return true;
+    }
+    return false;
+}
+
 /* Allocates a heap page; with the VM lock. The contents of the page are undefined, its bitmaps are 0. Gives
  * NULL if the system has no memory. */
 static void *
@@ -244,10 +257,10 @@ cow_arena_alloc_page(struct cow_arena_space *space)
 {
     void *page;
 
-    for (struct cow_arena *arena = space->arenas; arena; arena = arena->next) {
-        if (arena->used < arena->pages - COW_ARENA_FIRST &&
-            (page = cow_arena_alloc_page_from(space, arena, false)))
-            return page;
+    /* A heap of 64 GB has 512 arenas, and their fields compete for the same lines of the CPU's cache. */
+    while (space->open && !cow_arena_is_open(space->open)) space->open = space->open->next;
+    for (struct cow_arena *arena = space->open; arena; arena = arena->next) {
+        if ((page = cow_arena_alloc_page_from(space, arena, false))) return page;
     }
     struct cow_arena *made = cow_arena_create(space);
     if (made && (page = cow_arena_alloc_page_from(space, made, false))) return page;
@@ -280,6 +293,7 @@ cow_arena_free_page(struct cow_arena_space *space, void *page)
     arena->free[group] |= UINT64_C(1) << number % 64;
     arena->used--;
     if (group < arena->lowest) arena->lowest = group;
+    cow_arena_open_group(space, arena, group);
     cow_arena_decommit_page(page);
     cow_poison(page, COW_PAGE_SIZE);
     if (arena->used == 0 && space->count > 1) cow_arena_destroy(space, arena);
@@ -312,10 +326,22 @@ static bool
 cow_arena_consistent(const struct cow_arena_space *space, FILE *out)
 {
     size_t count = 0, reserved = 0, committed = 0, heads = 0;
+    bool passed = true; /* before .open */
 
     for (const struct cow_arena *arena = space->arenas; arena; arena = arena->next) {
         size_t number = (uintptr_t)arena >> COW_ARENA_LOG, free = 0;
 
+        if (arena == space->open) passed = false;
+        if (passed && cow_arena_is_open(arena)) {
+            fprintf(out, "cow_arena_space, .open: expected the arena %p or one before it, found %p\n",
+                    (void *)arena, (void *)space->open);
+            return false;
+        }
+        if (arena->made >= (arena->next ? arena->next->made : space->made)) {
+            fprintf(out, "cow_arena %p, .made: expected less than that of the next arena, or of the space, "
+                    "found %zu\n", (void *)arena, arena->made);
+            return false;
+        }
         if ((uintptr_t)arena & COW_ARENA_MASK || !(space->table[number / 64] >> number % 64 & 1)) {
             fprintf(out, "cow_arena %p: expected a multiple of COW_ARENA_SIZE with a bit in "
                     "cow_arena_space.table, found another address\n", (void *)arena);
@@ -367,6 +393,10 @@ cow_arena_consistent(const struct cow_arena_space *space, FILE *out)
         heads += cow_arena_head_bytes(arena->pages);
         reserved += (arena->pages - COW_ARENA_FIRST) << HEAP_PAGE_ALIGN_LOG;
         committed += (arena->committed - COW_ARENA_FIRST) << HEAP_PAGE_ALIGN_LOG;
+    }
+    if (passed && space->open) {
+        fprintf(out, "cow_arena_space, .open: expected one of the arenas, found %p\n", (void *)space->open);
+        return false;
     }
     reserved += heads;
     committed += heads;

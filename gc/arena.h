@@ -84,6 +84,7 @@ struct cow_arena {
     struct cow_arena *next; /* in the order in which arenas were made */
     size_t used;      /* allocated heap pages */
     size_t lowest;    /* no group below this one has a free page */
+    size_t made;      /* .made of the space before; grows along .next */
     uint64_t free[COW_ARENA_GROUPS]; /* a bit for each free page of the group */
     uint8_t sealed[COW_ARENA_GROUPS]; /* number of sealed pages of the group */
 
@@ -111,6 +112,8 @@ enum {
 /* All arenas of a process. */
 struct cow_arena_space {
     struct cow_arena *arenas, **last; /* the first arena, and the link behind the last one */
+    struct cow_arena *open; /* no arena before this one is open (cow_arena_is_open); NULL: none is */
+    size_t made;            /* arenas, those that were released too */
     size_t count;
     size_t reserved_bytes;
     size_t committed_bytes; /* of .reserved_bytes */
@@ -232,6 +235,21 @@ cow_arena_sealed(const void *page)
     return cow_arena_of((uintptr_t)page)->sealed[number / COW_ARENA_GROUP_PAGES];
 }
 
+/* Does the group have free pages that are apart from sealed ones? */
+static inline bool
+cow_arena_group_is_open(const struct cow_arena *arena, size_t group)
+{
+    return arena->free[group] != 0 && arena->sealed[group] == 0;
+}
+
+/* Records that a group of the arena may have become open. */
+static inline void
+cow_arena_open_group(struct cow_arena_space *space, struct cow_arena *arena, size_t group)
+{
+    if (cow_arena_group_is_open(arena, group) && (space->open == NULL || arena->made < space->open->made))
+        space->open = arena;
+}
+
 /* Records that an allocated heap page is sealed. */
 static inline void
 cow_arena_seal(void *page)
@@ -242,10 +260,14 @@ cow_arena_seal(void *page)
 
 /* Records that a sealed heap page is open. */
 static inline void
-cow_arena_unseal(void *page)
+cow_arena_unseal(struct cow_arena_space *space, void *page)
 {
     COW_ASSERT(cow_arena_sealed(page) > 0);
-    cow_arena_of((uintptr_t)page)->sealed[cow_arena_page_number((uintptr_t)page) / COW_ARENA_GROUP_PAGES]--;
+    struct cow_arena *arena = cow_arena_of((uintptr_t)page);
+    const size_t group = cow_arena_page_number((uintptr_t)page) / COW_ARENA_GROUP_PAGES;
+
+    arena->sealed[group]--;
+    cow_arena_open_group(space, arena, group);
 }
 
 #endif /* COW_ARENA_H */

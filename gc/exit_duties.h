@@ -52,8 +52,8 @@ cow_only_duties(rb_objspace_t *objspace, const struct heap_page *page)
 }
 
 /* The pages of a process that ends: those of the arena that was made last, from its last page to its first,
- * and so on. A heap that has only grown has its newest page first. Where pages are malloc's, all from the
- * highest address down. CRuby goes upwards, but mmap gives it pages downwards. */
+ * and so on. A heap that has only grown has its newest page first. Where pages are malloc's, the one that was
+ * added last. CRuby goes upwards by addresses, but mmap gives it pages downwards. */
 struct cow_exit_walk {
     const struct cow_arena *arena; /* whose pages are given; NULL: pages are malloc's */
     size_t rest; /* pages of the arena, or of .sorted, that are left to be looked at */

@@ -260,7 +260,7 @@ cow_locate_seal(void *body)
 static inline void
 cow_locate_unseal(void *body)
 {
-    if (!COW_LOCATE_MALLOCED) cow_arena_unseal(body);
+    if (!COW_LOCATE_MALLOCED) cow_arena_unseal(&cow_locate_space.arenas, body);
 }
 
 /* Gives the bitmap of one kind of a heap page, the one that cow_locate_bitmap gives for its objects. */

@@ -36,16 +36,20 @@ cow_os_random_bits(uint64_t *bits)
     const int saved = errno, persona = personality(0xffffffff);
 
     if (persona != -1 && persona & ADDR_NO_RANDOMIZE) return false;
-    if (getrandom(bits, sizeof(*bits), GRND_NONBLOCK) != (ssize_t)sizeof(*bits)) {
-        const char *bytes = (const char *)getauxval(AT_RANDOM); /* 16 */
+# ifdef SYS_getrandom
+    /* getrandom(2) came with glibc 2.25. */
+    enum { COW_GRND_NONBLOCK = 1 };
 
-        errno = saved;
-        if (bytes == NULL) return false;
-        memcpy(bits, bytes + 8, sizeof(*bits));
-        calls++;
-        *bits = (*bits ^ (uint64_t)getpid() << 32 ^ calls) * UINT64_C(0x9e3779b97f4a7c15);
-        *bits = (*bits ^ *bits >> 31) * UINT64_C(0xd1b54a32d192ed03);
-    }
+    if (syscall(SYS_getrandom, bits, sizeof(*bits), COW_GRND_NONBLOCK) == (long)sizeof(*bits)) return true;
+# endif
+    const char *bytes = (const char *)getauxval(AT_RANDOM); /* 16 */
+
+    errno = saved;
+    if (bytes == NULL) return false;
+    memcpy(bits, bytes + 8, sizeof(*bits));
+    calls++;
+    *bits = (*bits ^ (uint64_t)getpid() << 32 ^ calls) * UINT64_C(0x9e3779b97f4a7c15);
+    *bits = (*bits ^ *bits >> 31) * UINT64_C(0xd1b54a32d192ed03);
     return true;
 #else
     return false;

@@ -53,7 +53,7 @@ struct rlimit { size_t rlim_cur; };
 # include <sys/auxv.h>
 # include <sys/personality.h>
 # include <sys/prctl.h>
-# include <sys/random.h>
+# include <sys/syscall.h>
 # ifndef PR_SET_VMA
 #  define PR_SET_VMA 0x53564d41
 #  define PR_SET_VMA_ANON_NAME 0

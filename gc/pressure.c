@@ -36,21 +36,21 @@ cow_pressure_busy(rb_objspace_t *objspace, double cpu)
     return cpu - (double)objspace->profile.marking_time_ns - (double)objspace->profile.sweeping_time_ns;
 }
 
-/* Puts what the process and its tree take into +reading+. To ask for Pss takes ms in a big process, so it is
- * asked for less often while the sum is far from the limit. */
+/* Puts what the process and its tree take into +reading+. To ask for Pss takes ms in a big process, and most
+ * of a second in one of 64 GB, so it is asked for less often while the sum is far from the limit, and where
+ * it takes long. */
 static void
 cow_pressure_read_own(struct cow_pressure_space *space, struct cow_pressure_reading *reading, uint64_t now)
 {
     const double allowed = (double)gc_params.cow.memory_limit;
-    const uint64_t age = now - space->taken_at;
     const bool far = space->taken < allowed / 2;
+    const uint64_t window = COW_PRESSURE_WINDOW_NS * (far ? 2 : 1);
 
-    if (space->taken_at == 0 || age >= COW_PRESSURE_WINDOW_NS * (far ? 2 : 1)) {
+    if (space->taken_at == 0 || now - space->taken_at >= MAX(window, COW_PRESSURE_TAKING * space->taking)) {
         const double taken = cow_pressure_files_taken(&space->files, 0);
 
         if (taken < 0) return;
         space->taken = taken;
-        space->taken_at = now;
         if (space->tree) {
             const uint64_t started = cow_pressure_files_started(&space->files, 0);
 
@@ -58,6 +58,8 @@ cow_pressure_read_own(struct cow_pressure_space *space, struct cow_pressure_read
             space->taken = cow_pressure_tree_sum(space->tree, &space->files, cow_pressure_alive, now);
             if (!space->noted) space->taken += taken;
         }
+        space->taken_at = MAX((uint64_t)cow_os->clock(), now);
+        space->taking = space->taken_at - now;
     }
     reading->own = space->taken;
     reading->own_allowed = allowed;
@@ -162,7 +164,8 @@ cow_pressure_collects_first(rb_objspace_t *objspace)
     return collects;
 }
 
-/* Gives the memory of empty pages back, neighbours in one call. Gives how many bytes. */
+/* Gives the memory of empty pages back, in one call that of neighbours that were added one after the other.
+ * Gives how many bytes. */
 static size_t
 cow_pressure_release_pages(rb_objspace_t *objspace)
 {

@@ -74,6 +74,9 @@ static const char *const cow_pressure_mode_names[] = { "auto", "rusage", "psi", 
 #define COW_PRESSURE_WINDOW_NS UINT64_C(2000000000)
 enum { COW_PRESSURE_CALM_WINDOWS = 2 };
 
+/* Asking for a process's memory takes one part in so many of its time at most. */
+#define COW_PRESSURE_TAKING 10
+
 /* The share of time stalled from which on a level is raised; systemd's default for MEMORY_PRESSURE_WATCH is a
  * tenth, too. */
 #define COW_PRESSURE_STALLED 0.1

@@ -1,8 +1,9 @@
 # frozen_string_literal: true
 # SPDX-License-Identifier: BSD-2-Clause
 
-require "open3"
 require "rbconfig"
+require "tmpdir"
+require_relative "../lib/processes/supervised"
 
 module CowBench
   # Whole programs of upstream's, by upstream's own harness. Each file is a case, each of its
@@ -92,8 +93,9 @@ module CowBench
       home = File.expand_path("../..", command)
       gems = File.directory?(File.join(home, "specifications")) ? { "GEM_PATH" => home } : {}
       start = options.driver ? [RbConfig.ruby, command] : [command]
-      environment = environment.merge(gems, "RUBYLIB" => RUNNERS)
-      Open3.capture2e(environment, *start, *arguments, stdin_data: "", chdir: Dir.tmpdir)
+      # The driver ends what takes longer than LIMIT.
+      Supervised.capture(*start, *arguments, seconds: Float::INFINITY, chdir: Dir.tmpdir,
+                                             environment: environment.merge(gems, "RUBYLIB" => RUNNERS))
     end
   end
 

@@ -321,6 +321,30 @@ class TestRun < Minitest::Test
     end
   end
 
+  # Upstream's harness goes on when what has started it ends.
+  def test_the_harness_ends_with_the_run
+    Dir.mktmpdir do |directory|
+      programs = File.join(directory, "benchmark")
+      FileUtils.mkdir_p(programs)
+      File.write(File.join(programs, "app_fib.rb"), "")
+      driver = File.join(directory, "driver")
+      File.write(driver, <<~'RUBY')
+        exit if ARGV == ["--version"]
+        File.write("#{__FILE__}.begun", Process.pid)
+        sleep
+      RUBY
+      begun = "#{driver}.begun"
+      pid = Process.spawn(RbConfig.ruby, File.join(BENCHMARK, "run"), *ONE, "--quick", "--only", "programs",
+                          "--source", directory, "--driver", driver, "--output", File.join(directory, "out"),
+                          %i[out err] => File::NULL)
+      Timeout.timeout(120) { sleep 0.05 until File.size?(begun) }
+      Process.kill(:TERM, pid)
+      Process.wait(pid)
+      assert_equal 130, $?.exitstatus
+      refute ProcessTable.alive?(Integer(File.read(begun)))
+    end
+  end
+
   def test_a_program_that_fails_hangs_or_talks_nonsense_is_stopped_and_named
     build = Build.new("one", RUBY).check
     Dir.mktmpdir do |directory|

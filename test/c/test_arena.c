@@ -374,7 +374,7 @@ test_new_pages_are_apart_from_sealed_ones(void **state)
     assert_int_equal(cow_arena_page_number((uintptr_t)fresh) % COW_ARENA_GROUP_PAGES, 0);
     assert_true(fresh > hole);
     check();
-    cow_arena_unseal(sealed);
+    cow_arena_unseal(&space, sealed);
     assert_ptr_equal(new_page(), hole);
 
     /* without other pages those of the sealed page's group are allocated */
@@ -383,7 +383,65 @@ test_new_pages_are_apart_from_sealed_ones(void **state)
     while (cow_arena_of((uintptr_t)fresh)->used < COW_ARENA_PAGES - COW_ARENA_FIRST) new_page();
     assert_null(cow_arena_alloc_page(&space));
     check();
-    cow_arena_unseal(sealed);
+    cow_arena_unseal(&space, sealed);
+}
+
+/* Allocates a page, frees it, and gives it. */
+static char *
+next_page(void)
+{
+    char *page = new_page();
+
+    cow_arena_free_page(&space, page);
+    return page;
+}
+
+/* The hint .open passes no arena that has free pages, wherever they become free. */
+static void
+test_the_oldest_open_arena_gives_pages(void **state)
+{
+    enum { ARENAS = 4 };
+    char *first[ARENAS];
+
+    fake.limit.rlim_cur = LOWEST_LIMIT;
+    for (int i = 0; i < ARENAS; i++) {
+        first[i] = new_page();
+        while (i + 1 < ARENAS && cow_arena_of((uintptr_t)first[i])->used < COW_ARENA_LEAST_PAGES) new_page();
+    }
+    assert_int_equal(space.count, ARENAS);
+    assert_ptr_equal(cow_arena_of((uintptr_t)next_page()), cow_arena_of((uintptr_t)first[ARENAS - 1]));
+    for (int i = ARENAS - 2; i >= 0; i--) {
+        cow_arena_free_page(&space, first[i]);
+        check();
+        assert_ptr_equal(next_page(), first[i]);
+    }
+    /* free pages among sealed ones, until these are open */
+    char *sealed = first[1] + COW_PAGE_SIZE;
+    cow_arena_seal(sealed);
+    first[0] = new_page();
+    assert_ptr_equal(cow_arena_of((uintptr_t)next_page()), cow_arena_of((uintptr_t)first[2]));
+    cow_arena_free_page(&space, sealed + COW_PAGE_SIZE);
+    assert_ptr_equal(cow_arena_of((uintptr_t)next_page()), cow_arena_of((uintptr_t)first[2]));
+    check();
+    cow_arena_unseal(&space, sealed);
+    assert_ptr_equal(next_page(), first[1]);
+}
+
+/* An arena is still open when memory was refused to it for a time. */
+static void
+test_memory_refused_for_a_time(void **state)
+{
+    struct cow_arena *const arena = cow_arena_of((uintptr_t)new_page());
+
+    fake.reservable = 0;
+    fake.commits_left = 0;
+    while (cow_arena_alloc_page(&space)) continue;
+    assert_true(arena->used < arena->pages - COW_ARENA_FIRST);
+    check();
+    fake.reservable = SIZE_MAX;
+    fake.commits_left = INT_MAX;
+    assert_ptr_equal(cow_arena_of((uintptr_t)new_page()), arena);
+    check();
 }
 
 static void
@@ -701,7 +759,7 @@ test_random(void **state)
         else if (choice < 98 && count > 0) {
             size_t i = (size_t)rand() % count;
 
-            if (sealed[i]) cow_arena_unseal(pages[i]);
+            if (sealed[i]) cow_arena_unseal(&space, pages[i]);
             cow_arena_free_page(&space, pages[i]);
             pages[i] = pages[--count];
             sealed[i] = sealed[count];
@@ -709,7 +767,7 @@ test_random(void **state)
         else if (count > 0) {
             size_t i = (size_t)rand() % count;
 
-            sealed[i] ? cow_arena_unseal(pages[i]) : cow_arena_seal(pages[i]);
+            sealed[i] ? cow_arena_unseal(&space, pages[i]) : cow_arena_seal(pages[i]);
             sealed[i] = !sealed[i];
         }
         if (step % 2000) continue;
@@ -728,7 +786,7 @@ test_random(void **state)
         }
     }
     for (size_t i = 0; i < count; i++) {
-        if (sealed[i]) cow_arena_unseal(pages[i]);
+        if (sealed[i]) cow_arena_unseal(&space, pages[i]);
     }
 }
 
@@ -757,6 +815,12 @@ test_faults_are_found(void **state)
     space.count++;
     check_finds("cow_arena_space: expected .count");
     space.count--;
+    space.open = NULL;
+    check_finds("cow_arena_space, .open: expected the arena");
+    space.open = arena;
+    arena->made = space.made;
+    check_finds(".made: expected less than");
+    arena->made = 0;
     check();
 }
 
@@ -773,6 +837,8 @@ main(void)
         cmocka_unit_test_setup_teardown(test_freed_pages_are_clear, begin, end),
         cmocka_unit_test_setup_teardown(test_clearing_a_kind, begin, end),
         cmocka_unit_test_setup_teardown(test_new_pages_are_apart_from_sealed_ones, begin, end),
+        cmocka_unit_test_setup_teardown(test_the_oldest_open_arena_gives_pages, begin, end),
+        cmocka_unit_test_setup_teardown(test_memory_refused_for_a_time, begin, end),
         cmocka_unit_test_setup_teardown(test_poison, begin, end),
         cmocka_unit_test_setup_teardown(test_smaller_arenas, begin, end),
         cmocka_unit_test_setup_teardown(test_thousands_of_arenas, begin, end),

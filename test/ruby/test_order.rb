@@ -12,7 +12,6 @@ class TestOrder < Minitest::Test
   # A few of them may be kept by what an earlier call left on the machine stack.
   COUNT = 400
   STRAY = 3
-  MALLOC_PAGES = GC.stat[:arenas]&.zero?
 
   # Ruby source for scripts: named makes an object that prints its name when it is freed, by the C library,
   # as no Ruby can be run then. fill takes the room that is left in pages from the start of the program.
@@ -43,10 +42,9 @@ class TestOrder < Minitest::Test
     numbers
   end
 
-  # Malloc may give pages in any order.
   def assert_newest_first(out)
-    numbers = assert_order(out, -1, most: MALLOC_PAGES ? 20 : 0)
-    assert_equal [COUNT - 1, 0], numbers.values_at(0, -1) unless MALLOC_PAGES
+    numbers = assert_order(out, -1, most: 0)
+    assert_equal [COUNT - 1, 0], numbers.values_at(0, -1)
   end
 
   def test_the_newest_is_freed_first_at_the_end

@@ -68,8 +68,43 @@ class TestConfigure < Minitest::Test
     end
   end
 
+  # Of two the later one would be CRuby's only one.
+  def test_what_the_user_gives_stays
+    assert_match(/'XCFLAGS=-DX=1 -DY -DHEAP_PAGE_ALIGN_LOG=15'/,
+                 given("XCFLAGS=-DX=1 -DY", "--with-heap-page-size=32"))
+    # Works with a plugin only, as gcc-ar calls it.
+    ar = ENV.fetch("PATH").split(":").map { |directory| "#{directory}/ar" }.find { |file| File.exist?(file) }
+    File.chmod(0o755, write("#{@dir}/bin/ar", <<~SH))
+      #!/bin/sh
+      case $* in *--plugin*) exec #{ar} "$@" ;; esac
+      exit 1
+    SH
+    path = { "PATH" => "#{@dir}/bin:#{ENV.fetch("PATH")}" }
+    [[[], "AR=gcc-ar"], [["AR=my-ar"], "AR=my-ar"]].each do |arguments, archiver|
+      out, err, status = Open3.capture3(path, "./configure", "--without-jemalloc", *arguments, chdir: @top)
+      assert status.success?, err
+      skip "no gcc-ar with rustc here" unless out.match?(/what rustc writes... gcc-ar$/)
+
+      assert_equal [archiver], read("build/config.args").scan(/'(AR=[^']*)'/).flatten
+      refute_match(/yjit/, read("build/config.args"))
+    end
+  end
+
+  def test_a_yjit_that_cannot_be_built
+    File.chmod(0o755, write("#{@dir}/bin/rustc", "#!/bin/sh\nexit 1\n"))
+    path = { "PATH" => "#{@dir}/bin:#{ENV.fetch("PATH")}" }
+    _, err, status = Open3.capture3(path, "./configure", "--without-jemalloc", "--enable-yjit=dev",
+                                    chdir: @top)
+    refute status.success?
+    assert_match(/--enable-yjit cannot be used: rustc or ld does not work/, err)
+    _, err, status = Open3.capture3(path, "./configure", "--without-jemalloc", chdir: @top)
+    assert status.success?, err
+    assert_match(/'--disable-yjit'/, read("build/config.args"))
+  end
+
   def test_what_cannot_be_is_refused_by_name
-    { "--with-mark-locator=hash" => /hash: it is arena, alignoff, binary, linear or header/,
+    { "--with-modular-gc" => /--with-modular-gc cannot be used/,
+      "--with-mark-locator=hash" => /hash: it is arena, alignoff, binary, linear or header/,
       "--without-mark-locator" => /no: it is arena/, "--with-mark-locator" => /yes: it is arena/,
       "--with-mark-locator=" => /: it is arena/, "--with-mark-locator=arena alignoff" => /: it is arena/,
       "--with-heap-page-size=24" => /24: it is 16, 32 or 64/, "--with-heap-page-size=8" => /8: it is 16/,

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 # SPDX-License-Identifier: BSD-2-Clause
 
+require "etc"
 require_relative "elf"
 require_relative "errors"
 
@@ -41,6 +42,9 @@ module CowRuby
       # +contents+: whether what stands in the memory must be readable too, for which the kernel asks for more
       # rights; without them read gives nil. Raises Unreadable, with the reason in one line.
       def initialize(pid, contents: true)
+        system = Etc.sysconf(Etc::SC_PAGESIZE)
+        raise Unreadable, "cannot tell memory pages of #{system} bytes apart, only of #{PAGE}" if system != PAGE
+
         @pid = pid
         @mappings = self.class.parse(File.read("/proc/#{pid}/maps"))
         @pagemap = File.open("/proc/#{pid}/pagemap", "rb")
