@@ -36,7 +36,7 @@
  *
  * Who writes this memory after a fork: a full collection writes the mark bits of all pages; every collection
  * writes the bitmaps of open pages. A process that allocates or frees a page writes .free, .used, .lowest and
- * .committed, and the page's descriptor.
+ * .committed, .open of the space, and the page's descriptor.
  *
  * struct heap_page must be complete before this file is included: struct cow_arena holds one for each page.
  */

@@ -96,6 +96,7 @@ cow_prepare_heap_begin(rb_objspace_t *objspace)
     gc_rest(objspace);
     for (int i = 0; i < HEAP_COUNT; i++) {
         while (heaps[i].seal.last) cow_seal_open_page(objspace, &heaps[i], heaps[i].seal.last);
+        cow_seal_forget_opened(&heaps[i]);
     }
     for (int i = 0; i < HEAP_COUNT; i++) {
         struct heap_page *page;

@@ -46,7 +46,7 @@ cow_pressure_read_own(struct cow_pressure_space *space, struct cow_pressure_read
     const bool far = space->taken < allowed / 2;
     const uint64_t window = COW_PRESSURE_WINDOW_NS * (far ? 2 : 1);
 
-    if (space->taken_at == 0 || now - space->taken_at >= MAX(window, COW_PRESSURE_TAKING * space->taking)) {
+    if (space->taken_at == 0 || now - space->taken_at >= MAX(window, cow_pressure_rest(space->taking))) {
         const double taken = cow_pressure_files_taken(&space->files, 0);
 
         if (taken < 0) return;
@@ -58,7 +58,8 @@ cow_pressure_read_own(struct cow_pressure_space *space, struct cow_pressure_read
             space->taken = cow_pressure_tree_sum(space->tree, &space->files, cow_pressure_alive, now);
             if (!space->noted) space->taken += taken;
         }
-        space->taken_at = MAX((uint64_t)cow_os->clock(), now);
+        const int64_t end = cow_os->clock();
+        space->taken_at = end > (int64_t)now ? (uint64_t)end : now;
         space->taking = space->taken_at - now;
     }
     reading->own = space->taken;

@@ -74,8 +74,10 @@ static const char *const cow_pressure_mode_names[] = { "auto", "rusage", "psi", 
 #define COW_PRESSURE_WINDOW_NS UINT64_C(2000000000)
 enum { COW_PRESSURE_CALM_WINDOWS = 2 };
 
-/* Asking for a process's memory takes one part in so many of its time at most. */
+/* Asking for a process's memory takes one part in so many of its time, more only where the longest rest
+ * between two questions is not enough. */
 #define COW_PRESSURE_TAKING 10
+#define COW_PRESSURE_LONGEST_REST_NS (8 * COW_PRESSURE_WINDOW_NS)
 
 /* The share of time stalled from which on a level is raised; systemd's default for MEMORY_PRESSURE_WATCH is a
  * tenth, too. */
@@ -285,6 +287,15 @@ cow_pressure_consistent(const struct cow_pressure *pressure, FILE *out)
         return false;
     }
     return true;
+}
+
+/* Gives the ns after which a process's memory may be asked for again if that took +taking+ ns. */
+static inline uint64_t
+cow_pressure_rest(uint64_t taking)
+{
+    const uint64_t longest = COW_PRESSURE_LONGEST_REST_NS;
+
+    return taking < longest / COW_PRESSURE_TAKING ? COW_PRESSURE_TAKING * taking : longest;
 }
 
 #endif /* COW_PRESSURE_POLICY_H */

@@ -6,8 +6,9 @@
  * Job: cow_seal_pages seals pages. After a full marking cow_seal_sweep cleans up the objects that have died
  * in them, and opens pages in which few live.
  *
- * Entry points: cow_seal_pages, cow_seal_open_page, cow_seal_sweep, cow_seal_marks_clear,
- * cow_seal_marks_finish, cow_seal_crowded_opening, cow_seal_finish, cow_seal_room_to_grow.
+ * Entry points: cow_seal_pages, cow_seal_open_page, cow_seal_forget_opened, cow_seal_sweep,
+ * cow_seal_marks_clear, cow_seal_marks_finish, cow_seal_crowded_opening, cow_seal_finish,
+ * cow_seal_room_to_grow.
  *
  * Who writes this memory after a fork: a full collection writes the mark bits of sealed pages, and the other
  * bitmaps of those in which objects died.
@@ -62,7 +63,23 @@ cow_seal_marks_finish(rb_objspace_t *objspace)
     }
 }
 
-/* Opens a sealed page to allocation. A sweep of the page must follow. */
+/* Takes pages that were opened out of the list of those that remember; to be called before a write barrier
+ * or a marking. At once, as each one would have to be searched for. */
+static void
+cow_seal_forget_opened(rb_heap_t *heap)
+{
+    struct heap_page **const pages = heap->seal.remembering;
+    size_t kept = 0;
+
+    for (size_t i = 0; i < heap->seal.remembering_count; i++) {
+        if (!pages[i]->seal.remembering) continue;
+        if (kept < i) pages[kept] = pages[i];
+        kept++;
+    }
+    heap->seal.remembering_count = kept;
+}
+
+/* Opens a sealed page to allocation. A sweep of the page and cow_seal_forget_opened must follow. */
 static void
 cow_seal_open_page(rb_objspace_t *objspace, rb_heap_t *heap, struct heap_page *page)
 {
@@ -71,12 +88,7 @@ cow_seal_open_page(rb_objspace_t *objspace, rb_heap_t *heap, struct heap_page *p
     heap->seal.pages--;
     heap->seal.slots -= page->total_slots;
     heap->seal.live -= cow_seal_page_live(page);
-    for (size_t i = heap->seal.remembering_count; page->seal.remembering; ) {
-        if (heap->seal.remembering[--i] == page) {
-            heap->seal.remembering[i] = heap->seal.remembering[--heap->seal.remembering_count];
-            page->seal.remembering = FALSE;
-        }
-    }
+    if (page->seal.remembering) page->seal.remembering = FALSE;
     heap->inherited.objects -= MIN(heap->inherited.objects, page->total_slots);
     heap->inherited.slots -= MIN(heap->inherited.slots, page->total_slots);
 
@@ -196,6 +208,7 @@ cow_seal_sweep(rb_objspace_t *objspace, rb_heap_t *heap, struct cow_seal_opening
         }
         page = next;
     }
+    cow_seal_forget_opened(heap);
 
     if (heap_pages_deferred_final && !finalizing) {
         gc_finalize_deferred_register(objspace);

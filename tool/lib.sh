@@ -29,8 +29,9 @@ builds() { sed -e '/^#/d' -e 's/[[:space:]].*//' "$top/tool/builds"; }
 kind_options() {
     case $1 in
       cow) ;;
-      stock) # what our configure set there is not pristine's
-        echo "XCFLAGS=" ;;
+      stock) # what our configure has set is not pristine's; what the user gave stays
+        ! grep -q -e '-DCOW_LOCATE_BY=' -e '-DHEAP_PAGE_ALIGN_LOG=' -e '-DCOW_SHARED_MIDDLE=' \
+               "$top/build/config.args" || echo "XCFLAGS=" ;;
       profile) # with the census of gc/census.c, for benchmark/pages
         echo "optflags='-O3 -fno-omit-frame-pointer' cppflags='-DCOW_CENSUS=1'" ;;
       debug) # with the errors that gcc 14 makes of C that older ones warn of
@@ -135,7 +136,7 @@ compile_in() {
     # Jobs and flags of the make that called us are not CRuby's.
     unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES 2>/dev/null || :
     # The compiler and the flags that our configure saw stand in build/config.args; others may be set by now.
-    unset CC CFLAGS CPP CPPFLAGS CXX CXXFLAGS LDFLAGS LIBS 2>/dev/null || :
+    unset CC CFLAGS CPP CPPFLAGS CXX CXXFLAGS LDFLAGS LIBS AR NM RANLIB RUSTC 2>/dev/null || :
     mkdir -p "$1/obj"
     cd "$1/obj" || die "$1/obj cannot be entered"
 }

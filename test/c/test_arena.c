@@ -400,31 +400,39 @@ next_page(void)
 static void
 test_the_oldest_open_arena_gives_pages(void **state)
 {
-    enum { ARENAS = 4 };
-    char *first[ARENAS];
+    /* Three pages from AT on belong to one group, and the others of the arena to two at most. */
+    enum {
+        ARENAS = 4, PAGES = 16,
+        AT = COW_ARENA_FIRST % COW_ARENA_GROUP_PAGES + 3 > COW_ARENA_GROUP_PAGES ? 3 : 0
+    };
+    char *page[ARENAS][PAGES];
 
-    fake.limit.rlim_cur = LOWEST_LIMIT;
-    for (int i = 0; i < ARENAS; i++) {
-        first[i] = new_page();
-        while (i + 1 < ARENAS && cow_arena_of((uintptr_t)first[i])->used < COW_ARENA_LEAST_PAGES) new_page();
-    }
+    fake.limit.rlim_cur = (rlim_t)PAGES * COW_ARENA_SHARE * COW_PAGE_SIZE;
+    for (int i = 0; i < ARENAS * PAGES; i++) page[i / PAGES][i % PAGES] = new_page();
     assert_int_equal(space.count, ARENAS);
-    assert_ptr_equal(cow_arena_of((uintptr_t)next_page()), cow_arena_of((uintptr_t)first[ARENAS - 1]));
-    for (int i = ARENAS - 2; i >= 0; i--) {
-        cow_arena_free_page(&space, first[i]);
+    assert_ptr_equal(cow_arena_of((uintptr_t)page[0][0]), cow_arena_of((uintptr_t)page[0][PAGES - 1]));
+    for (int i = ARENAS - 1; i >= 0; i--) {
+        cow_arena_free_page(&space, page[i][AT]);
         check();
-        assert_ptr_equal(next_page(), first[i]);
+        assert_ptr_equal(next_page(), page[i][AT]);
     }
     /* free pages among sealed ones, until these are open */
-    char *sealed = first[1] + COW_PAGE_SIZE;
-    cow_arena_seal(sealed);
-    first[0] = new_page();
-    assert_ptr_equal(cow_arena_of((uintptr_t)next_page()), cow_arena_of((uintptr_t)first[2]));
-    cow_arena_free_page(&space, sealed + COW_PAGE_SIZE);
-    assert_ptr_equal(cow_arena_of((uintptr_t)next_page()), cow_arena_of((uintptr_t)first[2]));
+    cow_arena_seal(page[1][AT + 1]);
+    assert_ptr_equal(new_page(), page[0][AT]);
+    assert_ptr_equal(next_page(), page[2][AT]);
+    cow_arena_free_page(&space, page[1][AT + 2]);
+    assert_ptr_equal(next_page(), page[2][AT]);
     check();
-    cow_arena_unseal(&space, sealed);
-    assert_ptr_equal(next_page(), first[1]);
+    cow_arena_unseal(&space, page[1][AT + 1]);
+    assert_ptr_equal(next_page(), page[1][AT]);
+    /* an arena that is released when it is the oldest open one, before others */
+    for (int i = 0; i < PAGES; i++) {
+        if (i != AT && i != AT + 2) cow_arena_free_page(&space, page[1][i]);
+    }
+    assert_int_equal(space.count, ARENAS - 1);
+    check();
+    assert_ptr_equal(next_page(), page[2][AT]);
+    check();
 }
 
 /* An arena is still open when memory was refused to it for a time. */

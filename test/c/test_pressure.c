@@ -661,6 +661,15 @@ test_consistency(void **state)
     assert_false(cow_pressure_consistent(&pressure, stderr));
 }
 
+static void
+test_rest_between_questions(void **state)
+{
+    assert_int_equal(cow_pressure_rest(0), 0);
+    assert_int_equal(cow_pressure_rest(1000 * 1000), 10 * 1000 * 1000);
+    assert_int_equal(cow_pressure_rest(COW_PRESSURE_WINDOW_NS), COW_PRESSURE_LONGEST_REST_NS);
+    assert_int_equal(cow_pressure_rest(UINT64_MAX), COW_PRESSURE_LONGEST_REST_NS);
+}
+
 /* The system's own calls, which the double leaves out. */
 static void
 test_the_system(void **state)
@@ -708,6 +717,7 @@ main(void)
         cmocka_unit_test_setup(test_tree_sum_of_processes_that_may_not_be_asked, without_files),
         cmocka_unit_test(test_tree_turns),
         cmocka_unit_test(test_tree_with_several_turns),
+        cmocka_unit_test(test_rest_between_questions),
         cmocka_unit_test(test_the_system),
         cmocka_unit_test(test_consistency),
     };

@@ -68,10 +68,12 @@ class TestConfigure < Minitest::Test
     end
   end
 
-  # Of two the later one would be CRuby's only one.
+  # Of two the later one is CRuby's.
   def test_what_the_user_gives_stays
-    assert_match(/'XCFLAGS=-DX=1 -DY -DHEAP_PAGE_ALIGN_LOG=15'/,
-                 given("XCFLAGS=-DX=1 -DY", "--with-heap-page-size=32"))
+    assert_includes given("XCFLAGS=-DX='a b'"), %q{'XCFLAGS=-DX='\\''a b'\\'''}
+    _, err, status = configure("XCFLAGS=-DX", "--with-heap-page-size=32")
+    refute status.success?
+    assert_match(/XCFLAGS cannot be given with arguments that set it/, err)
     # Works with a plugin only, as gcc-ar calls it.
     ar = ENV.fetch("PATH").split(":").map { |directory| "#{directory}/ar" }.find { |file| File.exist?(file) }
     File.chmod(0o755, write("#{@dir}/bin/ar", <<~SH))
@@ -80,13 +82,29 @@ class TestConfigure < Minitest::Test
       exit 1
     SH
     path = { "PATH" => "#{@dir}/bin:#{ENV.fetch("PATH")}" }
-    [[[], "AR=gcc-ar"], [["AR=my-ar"], "AR=my-ar"]].each do |arguments, archiver|
-      out, err, status = Open3.capture3(path, "./configure", "--without-jemalloc", *arguments, chdir: @top)
+    [%w[NM=my-nm AR=gcc-ar], %w[AR=my-ar]].each do |argument, found|
+      out, err, status = Open3.capture3(path, "./configure", "--without-jemalloc", argument, chdir: @top)
       assert status.success?, err
-      skip "no gcc-ar with rustc here" unless out.match?(/what rustc writes... gcc-ar$/)
+      skip "no gcc-ar with rustc here" unless out.match?(/what rustc writes... (gcc-ar|my-ar)$/)
 
-      assert_equal [archiver], read("build/config.args").scan(/'(AR=[^']*)'/).flatten
-      refute_match(/yjit/, read("build/config.args"))
+      [argument, *found].each do |last|
+        assert_equal last, read("build/config.args").scan(/'(#{last[/\w+=/]}[^']*)'/).flatten.last
+      end
+    end
+  end
+
+  # On the others CRuby's configure says whether there is a YJIT.
+  def test_yjit_is_asked_for_on_the_processors_that_it_knows
+    skip "no YJIT for this processor" unless RbConfig::CONFIG["host_cpu"].match?(/x86_64|aarch64/)
+    skip "no rustc here" unless ENV.fetch("PATH").split(":").any? { |one| File.executable?("#{one}/rustc") }
+
+    { "gcc" => /'--enable-yjit=yes'/, "gcc -D__ANDROID__" => /\A(?!.*yjit)/ }.each do |compiler, expected|
+      out, err, status = Open3.capture3({ "CC" => compiler }, "./configure", "--without-jemalloc",
+                                        chdir: @top)
+      assert status.success?, err
+      skip "rustc or ar does not work here" if out.include?("without YJIT: ")
+
+      assert_match(expected, read("build/config.args"))
     end
   end
 

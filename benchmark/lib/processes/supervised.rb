@@ -54,6 +54,8 @@ module CowBench
 
     # The status at its end; nil where it goes on for more than +seconds+.
     def wait(seconds)
+      return @status ||= Process.wait2(@pid).last if seconds == Float::INFINITY
+
       Clock.wait_until(seconds, pause: 0.01) { ended? } && @status
     end
 
