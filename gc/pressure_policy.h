@@ -74,8 +74,8 @@ static const char *const cow_pressure_mode_names[] = { "auto", "rusage", "psi", 
 #define COW_PRESSURE_WINDOW_NS UINT64_C(2000000000)
 enum { COW_PRESSURE_CALM_WINDOWS = 2 };
 
-/* Asking for a process's memory takes one part in so many of its time, more only where the longest rest
- * between two questions is not enough. */
+/* After a process's memory was asked for, it is not asked for again for so many times as long as that took;
+ * but for the longest rest at most. */
 #define COW_PRESSURE_TAKING 10
 #define COW_PRESSURE_LONGEST_REST_NS (8 * COW_PRESSURE_WINDOW_NS)
 

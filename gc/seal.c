@@ -63,8 +63,8 @@ cow_seal_marks_finish(rb_objspace_t *objspace)
     }
 }
 
-/* Takes pages that were opened out of the list of those that remember; to be called before a write barrier
- * or a marking. At once, as each one would have to be searched for. */
+/* Takes the pages that were opened out of the list of those that remember, before a write barrier or a
+ * marking reads it. All in one pass: to take out each page as it is opened would search it each time. */
 static void
 cow_seal_forget_opened(rb_heap_t *heap)
 {
