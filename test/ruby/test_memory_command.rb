@@ -42,7 +42,6 @@ class TestMemoryCommand < Minitest::Test
     assert_error("not a process number: puma", USAGE, "puma")
     assert_error("not understood: 6", USAGE, 5, 6)
     assert_error("not both", USAGE, 5, "--server", "puma")
-    assert_error("there is no thin \\(there are puma, ", USAGE, "--server", "thin")
     assert_error("invalid option: --svg", USAGE, 5, "--svg")
     assert_error("missing argument: --html", USAGE, 5, "--html")
     assert_error("choose one: --json, --html", USAGE, 5, "--html", "x", "--json")
@@ -61,6 +60,18 @@ class TestMemoryCommand < Minitest::Test
     end
     %w[0.0.0.0:9394 [::]:9394 10.0.0.1:1 127.0.0.1.example:1].each do |address|
       assert_error("say --listen-anywhere", USAGE, 5, "--listen", address)
+    end
+    assert_error("--listen-anywhere wants --listen", USAGE, 5, "--listen-anywhere")
+  end
+
+  # OptionParser puts what an option was given in front of what is raised while it reads the option.
+  def test_a_server_of_no_known_name
+    line = "cowruby-memory: error: --server wants one of puma, unicorn, pitchfork, passenger, apache, " \
+           "solid_queue, sidekiq, not nope\n"
+    with_puma do |proc|
+      [["--server", "nope"], ["--server=nope"]].each do |arguments|
+        assert_equal ["", line, USAGE], command(proc, *arguments), arguments.inspect
+      end
     end
   end
 
@@ -232,9 +243,30 @@ class TestMemoryCommand < Minitest::Test
           end
           refute_path_exists file, error
         end
+      end
+    end
+  end
+
+  # Whoever has changed how it is started, and made a mistake, may not look at the file for weeks.
+  def test_a_textfile_is_removed_where_the_program_does_not_begin
+    with_puma do |proc|
+      Dir.mktmpdir do |directory|
+        file = File.join(directory, "cowruby.prom")
+        [[100, "--watch", "never"], [], ["puma"], [5, 6], ["--server", "nope"], [100, "--json"],
+         [100, "--svg"], [100, "--listen-anywhere"]].each do |arguments|
+          File.write(file, "cowruby_server_up 1\n")
+          assert_equal USAGE, command(proc, "--textfile", file, *arguments).last, arguments.inspect
+          refute_path_exists file, arguments.inspect
+        end
         File.write(file, "cowruby_server_up 1\n")
-        assert_equal USAGE, command(proc, 100, "--textfile", file, "--watch", "never").last
-        assert_path_exists file, "nothing was looked at"
+        File.unlink(File.join(proc.root, "self/stat"))
+        _, err, status = command(proc, 100, "--textfile", file)
+        assert_equal 1, status
+        assert_match(/no Linux/, err)
+        refute_path_exists file
+        File.write(file, "cowruby_server_up 1\n")
+        assert_equal 0, command(proc, "--textfile", file, "--version").last
+        assert_path_exists file, "it was only asked for a version"
       end
     end
   end

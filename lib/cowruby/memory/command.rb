@@ -55,12 +55,17 @@ module CowRuby
         @err = err
         @procfs = procfs
         @options = {}
+        # Whether the file of --textfile may stay as it is.
+        @settled = false
       end
 
       # Gives the exit status.
       def run
         rest = parser.parse(@arguments)
-        return say(@options[:say]) if @options[:say]
+        if @options[:say]
+          @settled = true
+          return say(@options[:say])
+        end
 
         @target = target(rest)
         check_options
@@ -76,13 +81,19 @@ module CowRuby
       rescue Interrupt
         @err.puts if @out.tty?
         watch? || @options[:listen] ? 0 : INTERRUPTED
+      ensure
+        # Whoever reads the file would take it for what is now.
+        TextFile.drop(@options[:textfile]) if @options[:textfile] && !@settled
       end
 
       private
 
       def parser
         OptionParser.new(BANNER) do |options|
-          options.on("--server NAME", "the server of that name, in place of PID") { |name| server(name) }
+          # Checked later: OptionParser would rewrite the message of what is raised here.
+          options.on("--server NAME", "the server of that name, in place of PID") do |name|
+            @options[:server] = name
+          end
           options.on("--explain", "what a worker has lost, by kind and cause, and what to do:",
                      "of worker PID, else of the one with the most private memory") do
             @options[:explain] = true
@@ -114,12 +125,6 @@ module CowRuby
         end
       end
 
-      def server(name)
-        return @options[:server] = name if Servers::ALL.key?(name)
-
-        raise Bad, "--server: there is no #{name} (there are #{Servers::ALL.keys.join(", ")})"
-      end
-
       # A process number, or nil if --server names it. The number after --watch may be meant for it.
       def target(rest)
         watch = @options[:watch]
@@ -141,6 +146,7 @@ module CowRuby
       end
 
       def check_options
+        check_server
         outputs = OUTPUTS & @options.keys
         raise Bad, "choose one: #{outputs.map { |name| "--#{name}" }.join(", ")}" if outputs.size > 1
 
@@ -152,6 +158,14 @@ module CowRuby
 
         @seconds = seconds if watch?
         @address = address if @options[:listen]
+        raise Bad, "--listen-anywhere wants --listen ADDRESS:PORT" if @options[:anywhere] && !@address
+      end
+
+      def check_server
+        name = @options[:server]
+        return if name.nil? || Servers::ALL.key?(name)
+
+        raise Bad, "--server wants one of #{Servers::ALL.keys.join(", ")}, not #{name}"
       end
 
       def watch?
@@ -184,14 +198,11 @@ module CowRuby
         return listen if @options[:listen]
 
         watch? ? watch : show(observer.look)
-        ended = true
+        @settled = true
       rescue Gone
         write_end
-        ended = true
+        @settled = true
         raise
-      ensure
-        # Whoever reads the file would take it for what is now.
-        TextFile.drop(@options[:textfile]) if @options[:textfile] && !ended
       end
 
       # Looks at the server that is meant; raises Error if there is none.
