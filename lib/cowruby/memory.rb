@@ -12,13 +12,15 @@ module CowRuby
   #   require "cowruby/memory"
   #   CowRuby::Memory.report[:pss_bytes]     # what the whole server takes
   module Memory
-    @noted = {}
+    # Frozen, so that all Ractors can read it.
+    @noted = {}.freeze
 
     class << self
       # Looks at the server to which +pid+ belongs: at its master and all processes that descend from it.
       # Gives a Hash of numbers and names (Report#to_h). Of a process that this one may not read only
       # +resident_bytes+, +anonymous_bytes+ and +swap_bytes+ are known. It reads one or two small files of
-      # each process of the machine, and takes about a millisecond for each 80 MB that the processes have.
+      # each process of the machine, and takes about a millisecond for each 80 MB that the processes have. Any
+      # Ractor may call it, from ruby 3.1 on.
       #
       # Raises CowRuby::Memory::Gone if there is no such process, Unsupported if the system is not Linux.
       def report(pid = Process.pid)
@@ -35,7 +37,7 @@ module CowRuby
         line = "cowruby: process #{pid} forks with "
         return "#{line}memory of which /proc does not say how much it is" unless bytes
 
-        @noted[pid] = bytes
+        note(pid, bytes)
         "#{line}#{megabytes(bytes)} of memory that workers can share; to see what they do share: " \
           "cowruby-memory #{pid}"
       end
@@ -46,7 +48,13 @@ module CowRuby
       rescue SystemCallError
         nil
       end
-      private :anonymous
+
+      def note(pid, bytes)
+        @noted = @noted.merge(pid => bytes).freeze
+      rescue Ractor::IsolationError
+        nil # only the main Ractor may change it
+      end
+      private :anonymous, :note
 
       # Seconds of a clock that nobody sets.
       def now

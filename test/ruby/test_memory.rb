@@ -8,6 +8,7 @@ require_relative "../../lib/cowruby/memory/prometheus"
 require_relative "../../lib/cowruby/memory/servers"
 require_relative "../../lib/cowruby/memory/text"
 require "json"
+require "minitest/mock"
 
 # What lib/cowruby/memory reads from /proc: made-up processes, and real forks.
 class TestMemory < Minitest::Test
@@ -271,7 +272,27 @@ class TestMemory < Minitest::Test
     assert_match(/ forks with memory of which /, Memory.before_fork(procfs: full))
     assert_match(/ forks with [\d,.]+ MB of memory /, Memory.before_fork)
   ensure
-    Memory.instance_variable_get(:@noted).clear
+    Memory.instance_variable_set(:@noted, {}.freeze)
+  end
+
+  # On 6dc0c16 a report was a Ractor::IsolationError there.
+  def test_a_report_in_a_ractor
+    out = run_ruby(<<~'RUBY', LIBRARY, options: ["-W0"])
+      require ARGV[0]
+      kept = Array.new(1_000) { "x" * 1_000 }
+      CowRuby::Memory.before_fork
+      pid = fork do
+        inherited = lambda do |report|
+          report[:processes].find { |process| process[:pid] == Process.pid }[:inherited_bytes]
+        end
+        here = inherited.call(CowRuby::Memory.report)
+        there = inherited.call(Ractor.new { CowRuby::Memory.report }.take)
+        line = Ractor.new { CowRuby::Memory.before_fork }.take
+        puts here.positive?, here == there, line.match?(/ forks with [\d,.]+ MB of memory /)
+      end
+      Process.wait(pid)
+    RUBY
+    assert_equal %w[true true true], out.lines(chomp: true)
   end
 
   # ---- servers by name
@@ -372,19 +393,22 @@ class TestMemory < Minitest::Test
 
   Tally = Memory::LostPages::Tally
 
-  def findings(kinds, environment: "", huge_pages: "always [madvise] never", huge: 0)
+  def findings(kinds, environment: "", huge_pages: "always [madvise] never", huge: 0, cowruby: true)
     recorded do |proc|
       proc.puma.write(100, "environ", environment)
       file = File.join(proc.root, "enabled")
       File.write(file, huge_pages)
       worker = observer(proc).look.rows.last
       worker.usage.huge = huge
-      Memory::Surroundings.new(worker, kinds, proc.procfs, huge_pages: file).findings
+      Memory::Surroundings.new(worker, kinds, proc.procfs, cowruby: cowruby, huge_pages: file).findings
     end
   end
 
+  SHARED = { "malloc" => Tally.new(90 << 20, 10 << 20, 50 << 20),
+             "files" => Tally.new(500 << 20, 0, 0) }.freeze
+
   def test_findings
-    shared = { "malloc" => Tally.new(90 << 20, 10 << 20, 50 << 20), "files" => Tally.new(500 << 20, 0, 0) }
+    shared = SHARED
     assert_empty findings(shared, environment: "RUBY_GC_SEAL=auto\0HOME=/\0RUBY_GC_FORK_NURSERY=1\0=x\0")
     alone = { "malloc" => Tally.new(9 << 20, 1 << 20, 50 << 20) }
     assert_match(/loaded before the fork/, findings(alone).join)
@@ -392,8 +416,51 @@ class TestMemory < Minitest::Test
     assert_match(/huge pages are in use\. /, findings(shared, huge_pages: "[always] madvise never").join)
     set = findings(shared, environment: "SECRET=1\0RUBY_GC_SEAL=off\0RUBY_GC_HEAP_FREE_SLOTS=10000\0")
     assert_equal(%w[RUBY_GC_SEAL=off RUBY_GC_HEAP_FREE_SLOTS=10000], set.map { |text| text.split.first })
-    set = findings(shared, environment: "RUBY_GC_HEAP_FREE_SLOTS=\e]0;x\a\xff#{"9" * 99}\0".b)
-    assert_equal ["RUBY_GC_HEAP_FREE_SLOTS= ]0;x ?#{"9" * 33} is set:"], set.map { |text| text[/.*set:/] }
+    set = findings(shared, environment: "RUBY_GC_HEAP_FREE_SLOTS=\n#{"9" * 99}\0".b)
+    assert_equal ["RUBY_GC_HEAP_FREE_SLOTS= #{"9" * 39} is set:"], set.map { |text| text[/.*set:/] }
+    odd = "RUBY_GC_HEAP_FREE_SLOTS=\e]0;x\a\xff9\0RUBY_GC_SEAL=\xff\0".b
+    assert_empty findings(shared, environment: odd)
+  end
+
+  # CowRuby's variables do nothing on another ruby, and CRuby's settings are its own.
+  def test_variables_of_another_ruby
+    environment = "RUBY_GC_SEAL=off\0RUBY_GC_HEAP_FREE_SLOTS=10000\0RUBY_GC_HEAP_FREE_SLOTS_MAX_RATIO=0.5\0"
+    assert_equal 3, findings(SHARED, environment: environment).size
+    assert_empty findings(SHARED, environment: environment, cowruby: false)
+    { true => 3, nil => 3, false => 0 }.each do |cowruby, count|
+      lost = Struct.new(:tallies, :cowruby, :gc_pages_unknown?).new(SHARED, cowruby, false)
+      recorded do |proc|
+        proc.puma.write(100, "environ", environment)
+        found = Memory::LostPages.stub(:new, lost) do
+          Memory::Explanation.new(observer(proc).look, 102, procfs: proc.procfs).to_h[:findings]
+        end
+        assert_equal count, found.grep(/ is set: /).size, "where CowRuby is #{cowruby.inspect}"
+      end
+    end
+  end
+
+  # As ruby takes the values or ignores them; -w says which.
+  def test_settings_of_free_slots_that_ruby_ignores
+    values = { "" => %w[1 10000 0x1f 010 4k 4M +7], "_MIN_RATIO" => %w[0.1 1 1e-1 .5 1.],
+               "_GOAL_RATIO" => %w[0 0.0 0.21 0.65], "_MAX_RATIO" => %w[0.21 1.0] }
+    ignored = { "" => %w[abc 0 0x0 000 -5 08 5x 4kb 1_0 1.5 k 4\ k],
+                "_MIN_RATIO" => %w[abc 0 0.0 -0.1 1.1 0.1x 1_0],
+                "_GOAL_RATIO" => %w[abc 0.2 0.7 -1], "_MAX_RATIO" => %w[abc 0 0.2 1.5] }
+    [values, ignored].each_with_index do |list, i|
+      list.each do |part, texts|
+        texts.each do |text|
+          name = "RUBY_GC_HEAP_FREE_SLOTS#{part}"
+          found = findings(SHARED, environment: "#{name}=#{text}\0")
+          assert_equal [1, 0][i], found.size, "#{name}=#{text}"
+          told, = Open3.capture2e({ name => text }, RUBY, "--disable-gems", "-w", "-e", "")
+          assert_equal i, told.scan(/ignored|invalid/).size, "#{name}=#{text}: #{told}"
+        end
+      end
+    end
+    environment = %w[MIN=0.05 GOAL=0.07 MAX=0.1].map { |text| "RUBY_GC_HEAP_FREE_SLOTS_#{text}" }
+    environment = environment.map { |text| text.sub("=", "_RATIO=") }
+    assert_equal 3, findings(SHARED, environment: environment.join("\0")).size
+    assert_empty findings(SHARED, environment: environment.last)
   end
 
   def test_each_kind_of_memory_has_a_cause

@@ -60,7 +60,7 @@ module CowRuby
       def initialize(report, pid, procfs: Procfs.new)
         @worker = choose(report, pid)
         @lost = LostPages.new(@worker.member.origin, @worker.member.pid, contents: false)
-        @surroundings = Surroundings.new(@worker, kinds, procfs)
+        @surroundings = Surroundings.new(@worker, kinds, procfs, cowruby: @lost.cowruby != false)
       end
 
       def to_h
