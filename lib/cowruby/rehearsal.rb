@@ -107,6 +107,8 @@ module CowRuby
     PUBLIC_ADDRESSES6 = IPAddr.new("2000::/3")
     # A host given by the user, with or without a port.
     HOST = /\A(?<name>\[[\h:.]+\]|[^\s:\/\[\]]+)(?::(?<port>\d{1,5}))?\z/
+    # The headers that the environment of a request has without "HTTP_" (RFC 3875, and so Rack).
+    UNPREFIXED = %w[CONTENT_TYPE CONTENT_LENGTH].freeze
     # Of +headers+, what is sent with the requests of a log: nothing that says who asks.
     NEUTRAL = /\AHTTP_(?:ACCEPT(?:_CHARSET|_ENCODING|_LANGUAGE)?|USER_AGENT)\z/
 
@@ -126,6 +128,8 @@ module CowRuby
       # never runs +perform+. Takes the options and the block that Jobs.new takes, and gives a
       # Report, or nil where rehearsals are switched off.
       def jobs(*names, **options, &block)
+        return if off?
+
         require_relative "rehearsal/jobs"
         Jobs.new(names, **options, &block).run
       end
@@ -162,9 +166,11 @@ module CowRuby
                    https: nil, headers: {}, only: nil, except: nil, after: nil, output: $stderr, drop: nil, &block)
       raise Unusable, "not a Rack application: #{app.class}" unless app.respond_to?(:call)
       raise Unusable, "no file and no list: #{requests.class}" unless file?(requests) || requests.respond_to?(:map)
-      raise Unusable, "count and seconds must be above 0" unless count.positive? && seconds.positive?
-      raise Unusable, "not a host: #{host.inspect}" unless host.nil? || host.to_s.valid_encoding? && HOST.match?(host)
-      raise Unusable, "not an address: #{address.inspect}" unless address.nil? || ip(address)
+      raise Unusable, "count and seconds must be numbers above 0" unless above_0?(count) && above_0?(seconds)
+      raise Unusable, "no list of methods: #{methods.inspect}" unless methods.respond_to?(:map)
+      raise Unusable, "not a host: #{host.inspect}" unless host.nil? || host?(host)
+      raise Unusable, "not an address: #{address.inspect}" unless address.nil? || address?(address)
+      raise Unusable, "no headers: #{headers.inspect}" unless headers.respond_to?(:to_h)
 
       @app = app
       @source = requests
@@ -174,7 +180,7 @@ module CowRuby
       @host = host
       @address = address
       @https = https
-      @headers = headers.to_h { |key, value| ["HTTP_#{key.to_s.upcase.tr("-", "_")}", value.to_s] }
+      @headers = headers.to_h { |name, value| [variable(name), value.to_s] }
       @only = only
       @except = except
       @after = [after, block].compact
@@ -208,6 +214,22 @@ module CowRuby
 
     def sent
       Rehearsal.made += 1
+    end
+
+    # A Duration of Active Support does as well.
+    def above_0?(number) = number.respond_to?(:positive?) && number.positive?
+
+    # What a regular expression can be matched with.
+    def text?(value) = value.is_a?(String) || value.is_a?(Symbol)
+
+    def host?(host) = text?(host) && host.to_s.valid_encoding? && HOST.match?(host)
+
+    def address?(address) = text?(address) && ip(address)
+
+    # The name of a header in the environment of a request.
+    def variable(header)
+      name = header.to_s.upcase.tr("-", "_")
+      UNPREFIXED.include?(name) ? name : "HTTP_#{name}"
     end
 
     # What the block gives. What it raises is reported, except what ends the process: a

@@ -202,8 +202,10 @@ class TestRehearsal < Minitest::Test
   # No stranger's request is sent with a header that says who asks, as the cookie of the user does.
   def test_requests_of_a_log_get_no_header_that_identifies_a_user
     headers = { "Cookie" => "session=1", "Authorization" => "Basic x", "X-Forwarded-For" => "127.0.0.1",
-                "X-Api-Key" => "k", "Accept-Language" => "ja", "User-Agent" => "x", "Host" => "localhost" }
+                "X-Api-Key" => "k", "Accept-Language" => "ja", "User-Agent" => "x", "Host" => "localhost",
+                "Content-Type" => "text/plain" }
     env = rehearse([logged("/")], count: 1, headers: headers).first.seen[0]
+    refute_includes env, "CONTENT_TYPE"
     assert_equal %w[HTTP_ACCEPT HTTP_ACCEPT_LANGUAGE HTTP_HOST HTTP_USER_AGENT HTTP_VERSION],
                  env.keys.grep(/\AHTTP_/).sort
     assert_equal %w[ja x shop.example], env.values_at("HTTP_ACCEPT_LANGUAGE", "HTTP_USER_AGENT", "HTTP_HOST")
@@ -313,6 +315,17 @@ class TestRehearsal < Minitest::Test
                  [*env.values_at("PATH_INFO", "QUERY_STRING", "rack.url_scheme", "SERVER_NAME", "SERVER_PORT",
                                  "HTTP_HOST", "HTTP_ACCEPT_LANGUAGE", "HTTP_COOKIE", "cowruby.rehearsal")]
     assert_equal "", env["rack.input"].read
+  end
+
+  # As Rack has them (its SPEC, "The Environment").
+  def test_headers_that_have_no_prefix
+    ["Content-Type", :content_type, "CONTENT-TYPE"].each do |name|
+      env = rehearse(["/"], count: 1, headers: { name => "text/plain", "content-length" => 0 }).first.seen[0]
+      assert_equal ["text/plain", "0"], env.values_at("CONTENT_TYPE", "CONTENT_LENGTH")
+      assert_empty env.keys.grep(/\AHTTP_CONTENT/)
+    end
+    env = rehearse(["/"], count: 1, headers: { "Content-Language" => "ja" }).first.seen[0]
+    assert_equal "ja", env["HTTP_CONTENT_LANGUAGE"]
   end
 
   def test_bodies_are_read_and_closed_and_callbacks_called
@@ -608,6 +621,15 @@ class TestRehearsal < Minitest::Test
     assert_raises(Rehearsal::Unusable) { Rehearsal.new(nil, []) }
     assert_raises(Rehearsal::Unusable) { Rehearsal.new(App.new, [], count: 0) }
     assert_raises(Rehearsal::Unusable) { Rehearsal.new(App.new, [], seconds: -1) }
+    { count: ["5", nil, :many, Float::NAN, 1i], seconds: ["5", nil, []], host: [5, ["a"], 1.5, /a/],
+      address: [5, ["127.0.0.1"], IPAddr.new("127.0.0.1")], methods: [5, nil, "GET"],
+      headers: [5, "Accept"] }.each do |option, values|
+      values.each do |value|
+        assert_raises(Rehearsal::Unusable, "#{option}: #{value.inspect}") do
+          Rehearsal.new(App.new, [], option => value)
+        end
+      end
+    end
     _, report, told = rehearse("/nowhere/at/all")
     assert_nil report
     assert_match(%r{rehearsal: No such file or directory.*/nowhere/at/all}, told)
@@ -638,6 +660,7 @@ class TestRehearsal < Minitest::Test
     ENV["COWRUBY_REHEARSAL"] = "off"
     app, report, told = rehearse(["/"])
     assert_equal [[], nil, ""], [app.seen, report, told]
+    assert_nil Rehearsal.jobs, "without names, which are a mistake elsewhere"
   ensure
     ENV.delete("COWRUBY_REHEARSAL")
   end

@@ -250,6 +250,38 @@ class TestRehearsalAuto < Minitest::Test
     assert_equal ["nil", "false", "[]"], out.lines(chomp: true)
   end
 
+  # A server's configuration is read when the library has been loaded already.
+  def test_off_in_the_configuration_of_a_server
+    write("list", "/a\n")
+    note("+ 1.00 http /a")
+    configuration = 'ENV["COWRUBY_REHEARSAL"] = "off"'
+    SERVERS.each_key do |name|
+      [{}, { PRELOAD: "no" }].each do |env|
+        %w[list auto].each do |value|
+          out = serve(name, value, more: configuration, **env)
+          assert_equal ["w asked /asked"], out.scan(/^(?:\w \w+ \S+|rehearsal:.*)/), out
+        end
+      end
+    end
+    assert_equal ["+ 1.00 http /a"], noted_lines
+  end
+
+  # Where one of the two variables is there when ruby starts, the configuration may set the others.
+  def test_variables_in_the_configuration_of_a_server
+    write("list", "/a\n")
+    configuration = <<~'RUBY'
+      ENV["COWRUBY_REHEARSAL"] = "list"
+      ENV["COWRUBY_REHEARSAL_HOST"] = "shop.example"
+    RUBY
+    out = serve(:puma, nil, more: configuration, COWRUBY_REHEARSAL_JOBS: "Nothing")
+    assert_match(%r{^m rehearsed /a 127.0.0.1 shop.example http$}, out)
+    %w[off auto].each do |value|
+      out = serve(:puma, value, more: configuration)
+      assert_equal value == "auto", out.include?("rehearsed"), value
+    end
+    assert_empty rehearsed(serve(:puma, nil, more: configuration))
+  end
+
   # A server that is loaded already, as where its configuration has the line.
   def test_a_server_that_is_there_already
     write("list", "/a\n")

@@ -22,7 +22,7 @@ module CowRuby
 
       class << self
         def not_preloaded(name, advice)
-          return if value.empty?
+          return if value.empty? || Rehearsal.off?
 
           Rehearsal.tell("not made: #{name} does not load the application before it forks; " \
                          "this needs #{advice}")
@@ -50,8 +50,10 @@ module CowRuby
       end
 
       # Rehearses unless that is +done+. Gives the application that workers shall call: @app, or
-      # one around it that notes requests.
+      # one around it that notes requests. A server's configuration may have switched it off meanwhile.
       def run(done: false)
+        return @app if Rehearsal.off?
+
         if done && !@value.empty?
           Rehearsal.tell("config.ru has made one; COWRUBY_REHEARSAL=#{@value} is not used")
         elsif @value == "auto"
