@@ -123,11 +123,12 @@ cow_allocator_find(bool on, size_t leave_limit)
     else if (cow_allocator_symbol(object, "gnu_get_libc_version") && FIND(trim, "malloc_trim") &&
              FIND(usable_size, "malloc_usable_size"))
         a->kind = COW_ALLOCATOR_GLIBC;
-    if (a->kind != COW_ALLOCATOR_GLIBC || !on) return;
+    if (a->kind != COW_ALLOCATOR_GLIBC) return;
 
 # if COW_ALLOCATOR_HAS_MALLINFO
     (void)FIND(information, "mallinfo2");
 # endif
+    if (!on) return;
     a->leave_limit = leave_limit;
     cow_glibc_defaults();
 # undef FIND

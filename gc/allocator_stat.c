@@ -57,7 +57,7 @@ cow_jemalloc_arenas(VALUE arenas)
         VALUE arena = cow_malloc_stat_arena(arenas, i, allocated);
 
         cow_malloc_stat_set(arena, "resident_bytes", cow_jemalloc_number("stats.arenas.%u.resident", i));
-        rb_hash_aset(arena, ID2SYM(rb_intern("own")), RBOOL(own));
+        if (a->on) rb_hash_aset(arena, ID2SYM(rb_intern("own")), RBOOL(own));
         if (own) sum += allocated;
     }
     return sum;
@@ -124,8 +124,10 @@ cow_malloc_stat(VALUE self)
             cow_glibc_arenas(arenas);
         }
         cow_malloc_stat_set(hash, "allocated_bytes", allocated);
-        cow_malloc_stat_set(hash, "own_bytes", MIN(own, allocated));
-        cow_malloc_stat_set(hash, "inherited_bytes", allocated - MIN(own, allocated));
+        if (a->on) { /* otherwise nobody has noted it at the fork */
+            cow_malloc_stat_set(hash, "own_bytes", MIN(own, allocated));
+            cow_malloc_stat_set(hash, "inherited_bytes", allocated - MIN(own, allocated));
+        }
         if (a->kind == COW_ALLOCATOR_JEMALLOC)
             cow_malloc_stat_set(hash, "resident_bytes", cow_jemalloc_number("stats.resident", 0));
         rb_hash_aset(hash, ID2SYM(rb_intern("arenas")), arenas);

@@ -299,6 +299,18 @@ cow_arena_free_page(struct cow_arena_space *space, void *page)
     if (arena->used == 0 && space->count > 1) cow_arena_destroy(space, arena);
 }
 
+/* Releases all arenas with the pages that are in use. What the system refuses stays as it is. */
+static void
+cow_arena_release_all(struct cow_arena_space *space)
+{
+    struct cow_arena *next;
+
+    for (struct cow_arena *arena = space->arenas; arena; arena = next) {
+        next = arena->next;
+        cow_arena_destroy(space, arena);
+    }
+}
+
 /* Clears the bitmaps of one kind of all pages. */
 static void
 cow_arena_clear_kind(struct cow_arena_space *space, enum cow_bitmap_kind kind)

@@ -22,7 +22,7 @@
  *     mark_push.h, mark.c             push_mark_stack_chunk; pop_mark_stack
  *     verify.c                        struct verify_internal_consistency_struct
  *     prepare_heap.c, fork.c          garbage_collect; prepare_heap.c (which includes allocator.c)
- *     environment.c                   get_envparam_size; prepare_heap.c
+ *     config.c, environment.c         (before GC.config); get_envparam_size; prepare_heap.c
  *
  * gc.c includes update_reference.c, late_names.c, vm_hooks.c and census.c; symbol.c includes symbol_names.c;
  * version.c includes revision.h; vm.c includes young_tables.c, kept_caches.c, foreign.c and iseq_jit.h,
@@ -95,6 +95,7 @@ struct cow_pressure_space {
     struct cow_pressure_sums sums; /* of the last reading, where they do not stand in the tree */
     double taken;      /* bytes that the process and its tree took, at .taken_at */
     uint64_t taken_at; /* 0: they have not been asked for */
+    double taken_resident; /* the process's memory then, shared pages included; below 0: not known */
     uint64_t taking;   /* ns that it took to ask */
     bool noted;       /* the process has a note in the tree of what it takes */
     bool faults_only; /* no file can be read: only faults tell of pressure */

@@ -50,8 +50,7 @@ cow_read_settings(void)
         rb_warn("RUBY_GC_PRESSURE=%s is ignored: it must be auto, rusage, psi, cgroup or off", env);
     }
     env = getenv("RUBY_GC_MEMORY_LIMIT");
-    if (!get_envparam_size("RUBY_GC_MEMORY_LIMIT", &gc_params.cow.memory_limit, 0) && env && *env &&
-        strcmp(env, "0") != 0) {
+    if (!cow_setting_bytes(env, &gc_params.cow.memory_limit)) {
         rb_warn("RUBY_GC_MEMORY_LIMIT=%s is ignored: it must be a number of bytes", env);
     }
 
@@ -80,10 +79,7 @@ cow_read_settings(void)
     }
     size_t leave_limit = COW_ALLOCATOR_LEAVE_LIMIT;
     env = getenv("RUBY_GC_FORK_MALLOC_LEAVE");
-    if (env && strcmp(env, "0") == 0) {
-        leave_limit = 0;
-    }
-    else if (!get_envparam_size("RUBY_GC_FORK_MALLOC_LEAVE", &leave_limit, 0) && env && *env) {
+    if (!cow_setting_bytes(env, &leave_limit)) {
         rb_warn("RUBY_GC_FORK_MALLOC_LEAVE=%s is ignored: it must be a number of bytes", env);
     }
     cow_allocator_find(fork_malloc, leave_limit);

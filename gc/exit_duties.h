@@ -10,7 +10,7 @@
  * with such a cleanup has a duty.
  *
  * Entry points: cow_exit_walk_begin and cow_exit_walk_next; cow_only_duties, cow_has_duty, cow_may_get_duty,
- * cow_page_each_cleanup.
+ * cow_page_each_cleanup; cow_exit_free_pages.
  *
  * Who writes this memory after a fork: a child that ends writes the objects with a duty, to finalize them.
  */
@@ -118,6 +118,18 @@ cow_page_next_cleanup(const struct heap_page *page, VALUE *word, VALUE obj)
         if (rest) return cow_page_lowest_slot(page, *word, rest);
     }
     return 0;
+}
+
+/* Frees all heap pages at the end of the VM. Each page of an arena by itself would be a call of the system. */
+static void
+cow_exit_free_pages(rb_objspace_t *objspace)
+{
+    if (!COW_LOCATE_MALLOCED) {
+        cow_arena_release_all(&cow_locate_space.arenas);
+        return;
+    }
+    for (size_t i = 0; i < rb_darray_size(objspace->heap_pages.sorted); i++)
+        heap_page_free(objspace, rb_darray_get(objspace->heap_pages.sorted, i));
 }
 
 #endif /* COW_EXIT_DUTIES_H */

@@ -238,18 +238,11 @@ cow_heaps_max_free_slots(rb_objspace_t *objspace, size_t basis)
     return cow_pressure_max_free(objspace, MAX(least, room), MAX(slots, room));
 }
 
-/* Sets the target, from the next collection on: a number of per cent, as RUBY_GC_TARGET_TIME. Raises
- * ArgumentError if it is none of those. */
+/* Sets the target, from the next collection on: a number of per cent for which cow_growth_target holds. */
 static void
-cow_target_time_set(rb_objspace_t *objspace, VALUE value)
+cow_target_time_set(rb_objspace_t *objspace, double percent)
 {
-    double percent = NUM2DBL(value);
-
-    if (!cow_growth_target(percent)) {
-        rb_raise(rb_eArgError, "target_time must be 0 or a number from %g to %g, not %+"PRIsVALUE,
-                 COW_GROWTH_LEAST_TARGET_TIME, COW_GROWTH_MOST_TARGET_TIME, value);
-    }
-    gc_params.cow.target_time = percent == 0 ? 0 : percent; /* not -0 */
+    gc_params.cow.target_time = percent;
     cow_growth_limit(objspace);
 }
 

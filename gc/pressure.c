@@ -4,15 +4,14 @@
  *
  * Job: reads when a collection begins what pressure_files.h finds, with the other processes of the tree
  * (pressure_tree.h), and does what pressure_policy.h says: a smaller room (heap_growth.c), fewer free pages,
- * a full collection. At the end of the sweep the memory of empty pages, neighbours in one call, and what
- * malloc has free go back to the system. Empty pages that a heap may soon want stay in the list, and read as
- * 0 when they are used again. Without pressure nothing is given back here, as the second seed found best.
+ * a full collection. At the end of the sweep the memory of empty pages and what malloc has free go back to
+ * the system. Empty pages that a heap may soon want stay in the list, and read as 0 when they are used again.
+ * Without pressure nothing is given back here, as the second seed found best.
  *
  * Entry points: cow_pressure_collect (a collection begins), cow_pressure_collects_first (a page is asked
  * for), cow_pressure_max_free (how many free slots are kept), cow_pressure_unlinks (how many pages a heap may
  * lose), cow_pressure_swept (all heaps are swept), cow_pressure_taken (an empty page is used again),
- * cow_pressure_prefork, cow_pressure_postfork_child, cow_pressure_mode_set, cow_memory_limit_set. None of
- * them changes errno.
+ * cow_pressure_prefork, cow_pressure_postfork_child, cow_pressure_mode_set. None of them changes errno.
  *
  * Who writes this memory after a fork: a process writes .pressure of its objspace at readings, and the
  * descriptors of the empty pages that it gives back.
@@ -38,7 +37,8 @@ cow_pressure_busy(rb_objspace_t *objspace, double cpu)
 
 /* Puts what the process and its tree take into +reading+. To ask for Pss takes ms in a big process, and most
  * of a second in one of 64 GB, so it is asked for less often while the sum is far from the limit, and where
- * it takes long. */
+ * it takes long. In between the process's resident memory says by how much it has grown or shrunk: else a
+ * full collection that has freed enough would be followed by others. */
 static void
 cow_pressure_read_own(struct cow_pressure_space *space, struct cow_pressure_reading *reading, uint64_t now)
 {
@@ -46,7 +46,10 @@ cow_pressure_read_own(struct cow_pressure_space *space, struct cow_pressure_read
     const bool far = space->taken < allowed / 2;
     const uint64_t window = COW_PRESSURE_WINDOW_NS * (far ? 2 : 1);
 
-    if (space->taken_at == 0 || now - space->taken_at >= MAX(window, cow_pressure_rest(space->taking))) {
+    const bool asks = space->taken_at == 0 ||
+                      now - space->taken_at >= MAX(window, cow_pressure_rest(space->taking));
+
+    if (asks) {
         const double taken = cow_pressure_files_taken(&space->files, 0);
 
         if (taken < 0) return;
@@ -62,7 +65,12 @@ cow_pressure_read_own(struct cow_pressure_space *space, struct cow_pressure_read
         space->taken_at = end > (int64_t)now ? (uint64_t)end : now;
         space->taking = space->taken_at - now;
     }
-    reading->own = space->taken;
+    const double resident = cow_pressure_files_resident(&space->files, "/proc/self");
+
+    if (asks) space->taken_resident = resident;
+    const bool known = resident >= 0 && space->taken_resident >= 0;
+
+    reading->own = MAX(space->taken + (known ? resident - space->taken_resident : 0), 0);
     reading->own_allowed = allowed;
 }
 
@@ -301,30 +309,13 @@ cow_pressure_postfork_child(rb_objspace_t *objspace)
     cow_pressure_note_at_fork(space);
 }
 
-/* Sets RUBY_GC_PRESSURE from Ruby. Raises ArgumentError if +value+ is none of its values. */
+/* Sets RUBY_GC_PRESSURE from Ruby: what was read before is forgotten. */
 static void
-cow_pressure_mode_set(rb_objspace_t *objspace, VALUE value)
+cow_pressure_mode_set(rb_objspace_t *objspace, enum cow_pressure_mode mode)
 {
-    VALUE name = rb_String(value);
-
-    if (RSTRING_LEN(name) == 0 ||
-        !cow_pressure_mode_read(StringValueCStr(name), &gc_params.cow.pressure_mode)) {
-        rb_raise(rb_eArgError, "pressure must be :auto, :rusage, :psi, :cgroup or :off, not %+"PRIsVALUE,
-                 value);
-    }
+    gc_params.cow.pressure_mode = mode;
     objspace->pressure.policy = (struct cow_pressure){ 0 };
     objspace->pressure.sums = (struct cow_pressure_sums){ 0 };
     objspace->pressure.faults_only = false;
     cow_growth_limit(objspace);
-}
-
-/* Sets RUBY_GC_MEMORY_LIMIT from Ruby: a number of bytes; 0 or nil: none. Raises ArgumentError or RangeError
- * if it is below 0 or too great. */
-static void
-cow_memory_limit_set(VALUE value)
-{
-    const ssize_t limit = NIL_P(value) ? 0 : NUM2SSIZET(value);
-
-    if (limit < 0) rb_raise(rb_eArgError, "memory_limit must be a number of bytes, not %+"PRIsVALUE, value);
-    gc_params.cow.memory_limit = (size_t)limit;
 }

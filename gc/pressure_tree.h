@@ -34,8 +34,9 @@
 /* Processes that can be counted. What more there are takes memory that nobody counts. */
 enum { COW_PRESSURE_PROCESSES = 1000 };
 
-/* A note of what a process takes is renewed by others when it is as old as this; and so many in one sum. */
-#define COW_PRESSURE_NOTE_STALE_NS (10 * COW_PRESSURE_WINDOW_NS)
+/* A note of what a process takes is renewed by others when it is as old as this, which is longer than a
+ * process that collects rests between two notes (COW_PRESSURE_LONGEST_REST_NS); and so many in one sum. */
+#define COW_PRESSURE_NOTE_STALE_NS (20 * COW_PRESSURE_WINDOW_NS)
 enum { COW_PRESSURE_NOTES_RENEWED = 4 };
 
 /* There are at most so many turns. A process that has one for longer has lost it. */

@@ -8,11 +8,14 @@
  * A text that is NULL or empty stands for the default. For an invalid text a function gives false and leaves
  * the setting as it was; the caller warns.
  *
- * Entry points: cow_setting_name, cow_setting_switch, cow_setting_number. All are pure.
+ * Entry points: cow_setting_name, cow_setting_switch, cow_setting_number, cow_setting_bytes. All are pure but
+ * for errno.
  */
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include "assertion.h"
@@ -55,6 +58,30 @@ cow_setting_number(const char *text, double *number)
 
     if (end == text || *end != '\0') return false;
     *number = found == 0 ? 0 : found; /* not -0 */
+    return true;
+}
+
+/* Reads a number of bytes, 0 and more, in decimal, with nothing after it but k, m or g, also as capitals. */
+static inline bool
+cow_setting_bytes(const char *text, size_t *bytes)
+{
+    if (text == NULL || text[0] == '\0') return true;
+    if (text[0] < '0' || text[0] > '9') return false;
+
+    char *end;
+    errno = 0;
+    const unsigned long long found = strtoull(text, &end, 10);
+    unsigned int shift = 0;
+
+    switch (*end) {
+      case 'k': case 'K': shift = 10; break;
+      case 'm': case 'M': shift = 20; break;
+      case 'g': case 'G': shift = 30; break;
+    }
+    if (shift > 0) end++;
+    /* As many as fit into a ssize_t, which GC.config takes. */
+    if (errno != 0 || *end != '\0' || found > (unsigned long long)(SIZE_MAX / 2) >> shift) return false;
+    *bytes = (size_t)found << shift;
     return true;
 }
 

@@ -130,15 +130,14 @@ cow_verify_remembering(rb_heap_t *heap)
     for (size_t i = 0; i < count; i++) heap->seal.remembering[i]->seal.remembering = TRUE;
 }
 
-/* Checks that arenas and malloc have the heap's pages and no others, that those of arenas are in the list of
- * all pages once, and that each group of an arena counts its sealed pages: new pages shall not be among
- * these. */
+/* Checks that arenas and malloc have the heap's pages and no others, each of them once in the list of all
+ * pages, and that each group of an arena counts its sealed pages: new pages shall not be among these. Outside
+ * of cow_pressure_release_pages .flags.give_back of a page is clear. */
 static void
 cow_verify_arenas(rb_objspace_t *objspace)
 {
     const size_t pages = rb_darray_size(objspace->heap_pages.sorted);
     size_t used = cow_locate_space.malloc_pages.count;
-    uintptr_t bodies = 0; /* the sum of addresses says whether one is there twice and another one not */
 
     for (const struct cow_arena *arena = cow_locate_space.arenas.arenas; arena; arena = arena->next) {
         used += arena->used;
@@ -150,7 +149,6 @@ cow_verify_arenas(rb_objspace_t *objspace)
                 const size_t page = group * COW_ARENA_GROUP_PAGES + cow_lowest_bit(bits);
 
                 sealed += arena->descriptors[page].seal.sealed;
-                bodies += (uintptr_t)cow_arena_page_address(arena, page);
             }
             if (sealed != arena->sealed[group])
                 rb_bug("cow_arena %p, .sealed of group %" PRIuSIZE ": expected %d, found %d", (void *)arena,
@@ -161,16 +159,15 @@ cow_verify_arenas(rb_objspace_t *objspace)
         rb_bug("objspace.heap_pages.sorted: expected the %" PRIuSIZE " pages of arenas and malloc, found %"
                PRIuSIZE, used, pages);
     for (size_t i = 0; i < pages; i++) {
-        const struct heap_page *page = rb_darray_get(objspace->heap_pages.sorted, i);
+        struct heap_page *page = rb_darray_get(objspace->heap_pages.sorted, i);
 
-        if (cow_locate_find_page((uintptr_t)page->body) != page)
-            rb_bug("objspace.heap_pages.sorted[%" PRIuSIZE "]: expected an allocated page, found "
+        if (cow_locate_find_page((uintptr_t)page->body) != page || page->flags.give_back)
+            rb_bug("objspace.heap_pages.sorted[%" PRIuSIZE "]: expected an allocated page, once, found "
                    "heap_page %p", i, (void *)page);
-        if (cow_arena_contains(&cow_locate_space.arenas, (uintptr_t)page->body))
-            bodies -= (uintptr_t)page->body;
+        page->flags.give_back = TRUE; /* so that it is found if it comes again */
     }
-    if (bodies != 0)
-        rb_bug("objspace.heap_pages.sorted: expected each page of the arenas once, found one more often");
+    for (size_t i = 0; i < pages; i++)
+        ((struct heap_page *)rb_darray_get(objspace->heap_pages.sorted, i))->flags.give_back = FALSE;
 }
 
 /* Checks the invariants of sealed pages (page_list.h), as cow_seal_pages, cow_seal_sweep and gc_marks_finish

@@ -320,6 +320,25 @@ test_a_second_arena_and_its_end(void **state)
 }
 
 static void
+test_all_arenas_are_released(void **state)
+{
+    for (size_t i = 0; i < 2 * COW_ARENA_PAGES; i++) new_page();
+    assert_int_equal(space.count, 3);
+    fake.unmap_fails = true;
+    cow_arena_release_all(&space);
+    assert_int_equal(space.count, 3);
+    check();
+    fake.unmap_fails = false;
+    cow_arena_release_all(&space);
+    assert_int_equal(space.count, 0);
+    assert_null(space.arenas);
+    assert_int_equal(space.reserved_bytes + space.committed_bytes + space.head_bytes, 0);
+    check();
+    new_page();
+    check();
+}
+
+static void
 test_freed_pages_are_clear(void **state)
 {
     char *page = new_page();
@@ -842,6 +861,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_contains, begin, end),
         cmocka_unit_test_setup_teardown(test_bits, begin, end),
         cmocka_unit_test_setup_teardown(test_a_second_arena_and_its_end, begin, end),
+        cmocka_unit_test_setup_teardown(test_all_arenas_are_released, begin, end),
         cmocka_unit_test_setup_teardown(test_freed_pages_are_clear, begin, end),
         cmocka_unit_test_setup_teardown(test_clearing_a_kind, begin, end),
         cmocka_unit_test_setup_teardown(test_new_pages_are_apart_from_sealed_ones, begin, end),

@@ -358,6 +358,44 @@ test_grown_child_nears_upstream(void **state)
 }
 
 static void
+test_bytes(void **state)
+{
+    static const struct { const char *text; bool good; size_t bytes; } cases[] = {
+        { NULL,   true,  7 },
+        { "",     true,  7 },
+        { "0",    true,  0 },
+        { "00",   true,  0 },
+        { "0M",   true,  0 },
+        { "010",  true,  10 },
+        { "3k",   true,  3 << 10 },
+        { "3K",   true,  3 << 10 },
+        { "300m", true,  300 << 20 },
+        { "1G",   true,  1 << 30 },
+        { "9223372036854775807",  true,  SIZE_MAX / 2 },
+        { "9223372036854775808",  false, 7 },
+        { "99999999999999999999", false, 7 },
+        { "9999999999G", false, 7 },
+        { "-1",   false, 7 },
+        { "+1",   false, 7 },
+        { " 1",   false, 7 },
+        { "1 ",   false, 7 },
+        { "1.5G", false, 7 },
+        { "0x10", false, 7 },
+        { "1T",   false, 7 },
+        { "1GB",  false, 7 },
+        { "K",    false, 7 },
+        { "much", false, 7 },
+    };
+
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        size_t bytes = 7;
+
+        ASSERT_CASE(i, cow_setting_bytes(cases[i].text, &bytes), cases[i].good);
+        ASSERT_CASE(i, bytes, cases[i].bytes);
+    }
+}
+
+static void
 test_switch(void **state)
 {
     static const struct { const char *text; bool good, on_if_on, on_if_off; } cases[] = {
@@ -418,6 +456,7 @@ main(void)
         cmocka_unit_test(test_invariants),
         cmocka_unit_test(test_grown_child_nears_upstream),
         cmocka_unit_test(test_switch),
+        cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_faults_are_found),
     };
 

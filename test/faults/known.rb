@@ -18,8 +18,6 @@ module Faults
               scenario: :boot, places: /\bruby_setup\b/, output: /\A\s*\z/),
     Known.new(reason: "before there is a thread NoMemoryError cannot be raised",
               scenario: :boot, places: /\bInit_BareVM\b/, output: /\A(?!.*WRONG)/m),
-    Known.new(reason: "a compaction ends the process where it cannot protect a heap page",
-              output: /\[BUG\] Couldn't (?:un)?protect page/),
     Known.new(reason: "YJIT ends the process where it cannot change the protection of its code",
               output: /\[BUG\] Couldn't make JIT page|can rewrite existing code/),
     Known.new(reason: "YJIT writes a branch elsewhere where it cannot change the protection of its code",
