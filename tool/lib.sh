@@ -46,8 +46,8 @@ kind_options() {
       ubsan) # but for addresses: CRuby packs catch tables, and reads words of strings anywhere
         echo "optflags=-O1 cflags='-fsanitize=undefined -fno-sanitize=alignment -fno-omit-frame-pointer'" ;;
       *) # a way to find mark bits
-        others=$(grep -o -e '-DHEAP_PAGE_ALIGN_LOG=[0-9]*' -e '-DCOW_SHARED_MIDDLE=0' \
-                      "$top/build/config.args" | paste -s -d ' ' -)
+        others=$(sed -n "s/.*'XCFLAGS=\([^']*\)'.*/\1/p" "$top/build/config.args" |
+                     sed 's/ *-DCOW_LOCATE_BY=[A-Z_]*//')
         echo "XCFLAGS='$others -DCOW_LOCATE_BY=COW_LOCATE_$(echo "$1" | tr '[:lower:]' '[:upper:]')'" ;;
     esac
 }
@@ -136,7 +136,7 @@ compile_in() {
     # Jobs and flags of the make that called us are not CRuby's.
     unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES 2>/dev/null || :
     # The compiler and the flags that our configure saw stand in build/config.args; others may be set by now.
-    unset CC CFLAGS CPP CPPFLAGS CXX CXXFLAGS LDFLAGS LIBS AR NM RANLIB RUSTC 2>/dev/null || :
+    unset CC CFLAGS CPP CPPFLAGS CXX CXXFLAGS LDFLAGS LIBS AR NM RANLIB RUSTC XCFLAGS 2>/dev/null || :
     mkdir -p "$1/obj"
     cd "$1/obj" || die "$1/obj cannot be entered"
 }

@@ -12,8 +12,9 @@ class TestConfigure < Minitest::Test
     take("configure", "Makefile.in", "upstream.pin", "configure.ac")
   end
 
-  def configure(*arguments) = Open3.capture3("./configure", "--disable-yjit", "--without-jemalloc",
-                                             *arguments, chdir: @top)
+  def configure(*arguments, set: {})
+    Open3.capture3(set, "./configure", "--disable-yjit", "--without-jemalloc", *arguments, chdir: @top)
+  end
 
   def given(*arguments)
     _, err, status = configure(*arguments)
@@ -40,7 +41,7 @@ class TestConfigure < Minitest::Test
     _, err, status = Open3.capture3({ "PATH" => path }, "./configure", chdir: @top)
     refute status.success?
     assert_match(/the ruby that comes first in PATH is older than 3.1; put the directory of a newer one/, err)
-    _, err, status = Open3.capture3({ "RUBYOPT" => "-rnone" }, "./configure", "--disable-yjit", chdir: @top)
+    _, err, status = configure(set: { "RUBYOPT" => "-rnone" })
     assert status.success?, err
   end
 
@@ -68,12 +69,30 @@ class TestConfigure < Minitest::Test
     end
   end
 
-  # Of two the later one is CRuby's.
-  def test_what_the_user_gives_stays
+  # What a kind of build gets beside build/config.args (tool/lib.sh).
+  def kind_options(kind, *arguments)
+    given(*arguments)
+    out, status = Open3.capture2("sh", "-c", "top=$PWD; . tool/lib.sh; kind_options #{kind}", chdir: @top)
+    assert status.success?
+    out.chomp
+  end
+
+  def test_flags_of_the_user_for_the_interpreter_stay
     assert_includes given("XCFLAGS=-DX='a b'"), %q{'XCFLAGS=-DX='\\''a b'\\'''}
-    _, err, status = configure("XCFLAGS=-DX", "--with-heap-page-size=32")
-    refute status.success?
-    assert_match(/XCFLAGS cannot be given with arguments that set it/, err)
+    assert_equal "XCFLAGS=' -DCOW_LOCATE_BY=COW_LOCATE_ALIGNOFF'", kind_options("alignoff", "--prefix=/opt/x")
+    assert_equal "XCFLAGS='-DX -DY -DCOW_LOCATE_BY=COW_LOCATE_ALIGNOFF'",
+                 kind_options("alignoff", "XCFLAGS=-DX -DY")
+    assert_equal "XCFLAGS=' -DHEAP_PAGE_ALIGN_LOG=15 -DCOW_LOCATE_BY=COW_LOCATE_BINARY'",
+                 kind_options("binary", "--with-heap-page-size=32", "--with-mark-locator=alignoff")
+    [[{}, ["XCFLAGS=-DX"]], [{ "XCFLAGS" => "-DX" }, []]].each do |set, arguments|
+      _, err, status = configure("--with-heap-page-size=32", *arguments, set: set)
+      refute status.success?
+      assert_match(/XCFLAGS cannot be given with arguments that set it/, err)
+    end
+  end
+
+  # Of two the later one is CRuby's.
+  def test_tools_of_the_user_stay
     # Works with a plugin only, as gcc-ar calls it.
     ar = ENV.fetch("PATH").split(":").map { |directory| "#{directory}/ar" }.find { |file| File.exist?(file) }
     File.chmod(0o755, write("#{@dir}/bin/ar", <<~SH))
@@ -81,6 +100,7 @@ class TestConfigure < Minitest::Test
       case $* in *--plugin*) exec #{ar} "$@" ;; esac
       exit 1
     SH
+    File.chmod(0o755, write("#{@dir}/bin/my-ar", "#!/bin/sh\nexec gcc-ar \"$@\"\n"))
     path = { "PATH" => "#{@dir}/bin:#{ENV.fetch("PATH")}" }
     [%w[NM=my-nm AR=gcc-ar], %w[AR=my-ar]].each do |argument, found|
       out, err, status = Open3.capture3(path, "./configure", "--without-jemalloc", argument, chdir: @top)
@@ -91,6 +111,23 @@ class TestConfigure < Minitest::Test
         assert_equal last, read("build/config.args").scan(/'(#{last[/\w+=/]}[^']*)'/).flatten.last
       end
     end
+  end
+
+  # One that stops at rustc's objects is no reason to fail, unless YJIT was asked for.
+  def test_an_ar_of_the_user_that_does_not_work
+    skip "no rustc here" unless ENV.fetch("PATH").split(":").any? { |one| File.executable?("#{one}/rustc") }
+
+    File.chmod(0o755, write("#{@dir}/bin/my-ar", "#!/bin/sh\nexit 1\n"))
+    env = { "AR" => "#{@dir}/bin/my-ar" }
+    out, err, status = Open3.capture3(env, "./configure", "--without-jemalloc", chdir: @top)
+    assert status.success?, err
+    skip "rustc does not work here" if out.include?("without YJIT: rustc")
+
+    assert_match(/without YJIT: \S+my-ar \(AR\) does not read what rustc writes/, out)
+    assert_match(/'--disable-yjit'/, read("build/config.args"))
+    _, err, status = Open3.capture3(env, "./configure", "--without-jemalloc", "--enable-yjit", chdir: @top)
+    refute status.success?
+    assert_match(/--enable-yjit cannot be used: \S+my-ar \(AR\) does not/, err)
   end
 
   # On the others CRuby's configure says whether there is a YJIT.
@@ -121,13 +158,15 @@ class TestConfigure < Minitest::Test
   end
 
   def test_what_cannot_be_is_refused_by_name
+    given("--with-modular-gc=no")
+    refute_match(/modular/, read("build/config.args"))
+    FileUtils.rm_rf(File.join(@top, "build"))
     { "--with-modular-gc" => /--with-modular-gc cannot be used/,
       "--with-mark-locator=hash" => /hash: it is arena, alignoff, binary, linear or header/,
       "--without-mark-locator" => /no: it is arena/, "--with-mark-locator" => /yes: it is arena/,
       "--with-mark-locator=" => /: it is arena/, "--with-mark-locator=arena alignoff" => /: it is arena/,
-      "--with-heap-page-size=24" => /24: it is 16, 32 or 64/, "--with-heap-page-size=8" => /8: it is 16/,
-      "--with-heap-page-size=16384" => /16384: it is 16/, "--with-heap-page-size=64K" => /64K: it is 16/,
-      "--with-heap-page-size=-1" => /-1: it is 16/ }.each do |argument, message|
+      "--with-heap-page-size=24" => /24: it is 16, 32 or 64/,
+      "--with-heap-page-size=64K" => /64K: it is 16/ }.each do |argument, message|
       _, err, status = configure(argument)
       refute status.success?, argument
       assert_match message, err
