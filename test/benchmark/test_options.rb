@@ -79,7 +79,7 @@ class TestOptions < Minitest::Test
     titles = %w[fork_gc fork_requests fork_exit call_caches parent_slots skk job_threads job_forks gc sweep
                 instructions marking programs programs_yjit programs_instructions address_space
                 fork_malloc fork_malloc_c malloc_threads growth lifetimes solid_queue sidekiq
-                large_master substrings]
+                large_master substrings heap_growth]
     assert_equal titles, out.lines.map { |line| line.split.first }
     out, _, status = command("run", "--help")
     assert_predicate status, :success?

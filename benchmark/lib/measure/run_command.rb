@@ -9,7 +9,7 @@ require_relative "progress"
 require_relative "report"
 require_relative "runner"
 %w[fork_gc fork_requests fork_exit call_caches parent_slots skk jobs gc sweep instructions marking programs
-   address_space malloc growth lifetimes job_servers large_master substrings].each do |name|
+   address_space malloc growth lifetimes job_servers large_master substrings heap_growth].each do |name|
   require_relative "../../cases/#{name}"
 end
 
