@@ -280,7 +280,7 @@ class TestDuties < Minitest::Test
   def test_a_fork_while_another_thread_runs_finalizers
     ENVIRONMENTS.each do |env|
       out = run_ruby(HEAP + DEAD + <<~'RUBY', env: env, timeout: 60)
-        waits = proc { |id| note("parent #{id} #{Process.pid}"); sleep(2) }
+        waits = proc { |id| note("parent #{id} #{Process.pid}"); sleep(0.6) }
         Thread.new { 5.times { ObjectSpace.define_finalizer(Object.new, waits) } }.join
         clear(100)
         other = Thread.new { Process.wait(fork { exit! }) }

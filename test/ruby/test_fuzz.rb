@@ -28,7 +28,7 @@ class TestFuzz < Minitest::Test
   def test_environment
     skip "AddressSanitizer needs more address space" if ASAN
 
-    fuzz("environment", "--cases", ASSERTIONS ? 10 : 30)
+    fuzz("environment", "--cases", ASSERTIONS ? 6 : 30)
   end
 
   def test_files

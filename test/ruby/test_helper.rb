@@ -19,7 +19,7 @@ class TestHelper < Minitest::Test
       "Process.daemon(true, true); #{end_of_daemon}" => /no end of the output/ }.each do |rest, message|
       script = "$stdout.sync = true; puts :begun; #{rest}"
       told = assert_raises(Minitest::Assertion) do
-        run_command(RUBY, "--disable-gems", "-e", script, held.fileno.to_s, timeout: 5, held => held)
+        run_command(RUBY, "--disable-gems", "-e", script, held.fileno.to_s, timeout: 3, held => held)
       end.message
       assert_match message, told
       assert_match(/^begun$/, told)

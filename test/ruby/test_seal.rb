@@ -827,11 +827,11 @@ class TestSeal < Minitest::Test
     "beside_children" => "pids << fork { sleep }; pids.size > 3 && reap[pids.shift]" }.each do |name, forks|
     define_method(:"test_slots_of_a_parent_that_churns_#{name}") do
       script = CHURN + <<~RUBY
-        kept = big(#{ASSERTIONS ? 80_000 : 150_000})
+        kept = big(#{ASSERTIONS ? 80_000 : 100_000})
         random = Random.new(1)
         pids = []
         reap = ->(pid) { Process.kill(:KILL, pid); Process.wait(pid) }
-        slots = Array.new(#{rounds = ASSERTIONS ? 30 : 50}) do |round|
+        slots = Array.new(#{rounds = ASSERTIONS ? 30 : 40}) do |round|
           #{forks}
           churn(kept, random: random)
           all_slots

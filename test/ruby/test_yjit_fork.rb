@@ -819,7 +819,7 @@ class TestYJITFork < Minitest::Test
   # has changed. (The heap is not verified: RJIT writes into an iseq without a write barrier. Pristine does
   # both.)
   def test_rjit_beside_yjit
-    script = IN_CHILD + "METHODS = #{ASSERTIONS ? 300 : 500}\n" + <<~'RUBY'
+    script = IN_CHILD + "METHODS = #{ASSERTIONS ? 150 : 250}\n" + <<~'RUBY'
       def value(x) = [x, x + 1].sum + x.to_s.size
       def check(want, what)
         200.times { (found = value(3)) == want or raise "#{what}: #{found - want} too many" }
