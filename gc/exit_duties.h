@@ -120,7 +120,7 @@ cow_page_next_cleanup(const struct heap_page *page, VALUE *word, VALUE obj)
     return 0;
 }
 
-/* Frees all heap pages at the end of the VM. Each page of an arena by itself would be a call of the system. */
+/* Frees all heap pages at the end of the VM: arenas as wholes, as each page would be a call of the system. */
 static void
 cow_exit_free_pages(rb_objspace_t *objspace)
 {

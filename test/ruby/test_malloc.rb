@@ -201,7 +201,7 @@ class TestMalloc < Minitest::Test
     assert_below("KB that the last generation has", script) { |without| without * 1.2 }
   end
 
-  # Where malloc is not to know about fork it says what it holds, and a report of a fork does, but nobody knows
+  # Where malloc is not to know about fork it says what it holds, and a fork's report does, but nobody knows
   # what is inherited.
   def test_what_is_told_where_malloc_knows_of_no_fork
     tells = %w[glibc jemalloc]

@@ -13,7 +13,7 @@ class TestMake < Minitest::Test
   def setup
     super
     take("configure", "configure.ac", "Makefile.in", "upstream.pin")
-    @@texts ||= configure # rubocop:disable Style/ClassVars
+    @@texts ||= configure
     WRITTEN.zip(@@texts) { |path, text| write(path, text) }
     File.chmod(0o755, "#{@top}/config.status")
   end
