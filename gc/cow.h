@@ -95,7 +95,7 @@ struct cow_pressure_space {
     struct cow_pressure_sums sums; /* of the last reading, where they do not stand in the tree */
     double taken;      /* bytes that the process and its tree took, at .taken_at */
     uint64_t taken_at; /* 0: they have not been asked for */
-    double taken_resident; /* the process's memory then, shared pages included; below 0: not known */
+    double taken_anonymous; /* the process's anonymous memory then; below 0: not known */
     uint64_t taking;   /* ns that it took to ask */
     bool noted;       /* the process has a note in the tree of what it takes */
     bool faults_only; /* no file can be read: only faults tell of pressure */

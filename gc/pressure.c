@@ -37,15 +37,15 @@ cow_pressure_busy(rb_objspace_t *objspace, double cpu)
 
 /* Puts what the process and its tree take into +reading+. To ask for Pss takes ms in a big process, and most
  * of a second in one of 64 GB, so it is asked for less often while the sum is far from the limit, and where
- * it takes long. In between the process's resident memory says by how much it has grown or shrunk: else a
- * full collection that has freed enough would be followed by others. */
+ * it takes long. In between the process's anonymous memory says by how much it has grown or shrunk: else a
+ * full collection that has freed enough would be followed by others. Files, which others may map, are left
+ * out. */
 static void
 cow_pressure_read_own(struct cow_pressure_space *space, struct cow_pressure_reading *reading, uint64_t now)
 {
     const double allowed = (double)gc_params.cow.memory_limit;
     const bool far = space->taken < allowed / 2;
     const uint64_t window = COW_PRESSURE_WINDOW_NS * (far ? 2 : 1);
-
     const bool asks = space->taken_at == 0 ||
                       now - space->taken_at >= MAX(window, cow_pressure_rest(space->taking));
 
@@ -65,12 +65,12 @@ cow_pressure_read_own(struct cow_pressure_space *space, struct cow_pressure_read
         space->taken_at = end > (int64_t)now ? (uint64_t)end : now;
         space->taking = space->taken_at - now;
     }
-    const double resident = cow_pressure_files_resident(&space->files, "/proc/self");
+    const double anonymous = cow_pressure_files_anonymous(&space->files);
 
-    if (asks) space->taken_resident = resident;
-    const bool known = resident >= 0 && space->taken_resident >= 0;
+    if (asks) space->taken_anonymous = anonymous;
+    const bool known = anonymous >= 0 && space->taken_anonymous >= 0;
 
-    reading->own = MAX(space->taken + (known ? resident - space->taken_resident : 0), 0);
+    reading->own = MAX(space->taken + (known ? anonymous - space->taken_anonymous : 0), 0);
     reading->own_allowed = allowed;
 }
 

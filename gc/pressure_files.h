@@ -27,7 +27,7 @@
  * the texts stand in the struct.
  *
  * Entry points: cow_pressure_files_read, cow_pressure_files_taken, cow_pressure_files_resident,
- * cow_pressure_files_started.
+ * cow_pressure_files_anonymous, cow_pressure_files_started.
  *
  * Who writes this memory after a fork: a process writes the struct at readings.
  */
@@ -353,6 +353,19 @@ cow_pressure_files_resident(struct cow_pressure_files *files, const char *direct
     double pages = resident ? cow_pressure_number(resident + 1, "") : -1;
 
     return pages >= 0 ? pages * (double)cow_os->page_size() : -1;
+}
+
+/* Gives the bytes of the memory of this process that is no file's and not shared by mmap; -1: not known. */
+static inline double
+cow_pressure_files_anonymous(struct cow_pressure_files *files)
+{
+    const double resident = cow_pressure_files_resident(files, "/proc/self");
+
+    if (resident < 0) return -1;
+    const char *const shared = strchr(strchr(files->text, ' ') + 1, ' ');
+    const double pages = shared ? cow_pressure_number(shared + 1, "") : -1;
+
+    return pages >= 0 ? resident - pages * (double)cow_os->page_size() : -1;
 }
 
 /* Writes the directory of a process in /proc to .above; +pid+ 0 is the caller. */

@@ -12,6 +12,7 @@
  * for errno.
  */
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -61,14 +62,16 @@ cow_setting_number(const char *text, double *number)
     return true;
 }
 
-/* Reads a number of bytes, 0 and more, in decimal, with nothing after it but k, m or g, also as capitals. */
+/* Reads a number of bytes, 0 and more, in decimal, with nothing after it but k, m or g, also as capitals.
+ * Blanks may stand around it, as in upstream's settings. */
 static inline bool
 cow_setting_bytes(const char *text, size_t *bytes)
 {
     if (text == NULL || text[0] == '\0') return true;
-    if (text[0] < '0' || text[0] > '9') return false;
 
     char *end;
+    while (isspace((unsigned char)*text)) text++;
+    if (*text < '0' || *text > '9') return false;
     errno = 0;
     const unsigned long long found = strtoull(text, &end, 10);
     unsigned int shift = 0;
@@ -79,6 +82,7 @@ cow_setting_bytes(const char *text, size_t *bytes)
       case 'g': case 'G': shift = 30; break;
     }
     if (shift > 0) end++;
+    while (isspace((unsigned char)*end)) end++;
     /* As many as fit into a ssize_t, which GC.config takes. */
     if (errno != 0 || *end != '\0' || found > (unsigned long long)(SIZE_MAX / 2) >> shift) return false;
     *bytes = (size_t)found << shift;

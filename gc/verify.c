@@ -7,8 +7,7 @@
  * Entry points: cow_verify_slot_map, cow_verify_leaf, cow_verify_unread, cow_verify_seal, cow_verify_nursery,
  * cow_verify_growth, cow_verify_pressure, cow_verify_substring, cow_verify_substrings.
  *
- * Who writes this memory after a fork: a process that verifies its heap writes a flag of each sealed page
- * that remembers something.
+ * Who writes this memory after a fork: a process that verifies its heap writes a flag of each page.
  */
 
 /* Counts a reference, unless it is to a class that is never freed. */

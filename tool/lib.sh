@@ -46,8 +46,10 @@ kind_options() {
       ubsan) # but for addresses: CRuby packs catch tables, and reads words of strings anywhere
         echo "optflags=-O1 cflags='-fsanitize=undefined -fno-sanitize=alignment -fno-omit-frame-pointer'" ;;
       *) # a way to find mark bits
-        others=$(sed -n "s/.*'XCFLAGS=\([^']*\)'.*/\1/p" "$top/build/config.args" |
-                     sed 's/ *-DCOW_LOCATE_BY=[A-Z_]*//')
+        others=$(eval "set -- $(cat "$top/build/config.args")"
+                 for argument; do
+                     case $argument in XCFLAGS=*) printf '%s\n' "${argument#XCFLAGS=}" ;; esac
+                 done | sed -e 's/ *-DCOW_LOCATE_BY=[A-Z_]*//' -e "s/'/'\\\\''/g")
         echo "XCFLAGS='$others -DCOW_LOCATE_BY=COW_LOCATE_$(echo "$1" | tr '[:lower:]' '[:upper:]')'" ;;
     esac
 }

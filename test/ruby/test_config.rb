@@ -102,10 +102,10 @@ class TestConfig < Minitest::Test
     assert_equal "\"seal must be :auto, :warmup or :off, not :some\"\ntrue\n:warmup\n", out
   end
 
-  # Sizes in the environment: the same rule for all of them.
+  # Numbers of bytes in the environment.
   def test_sizes_of_the_environment
     script = "p GC.config[:memory_limit]"
-    { "0" => 0, "00" => 0, "0K" => 0, "010" => 10, "3k" => 3072, "2G" => 2 << 30, "" => 0,
+    { "0" => 0, "00" => 0, "0K" => 0, "010" => 10, "3k" => 3072, "2G" => 2 << 30, " 2G\r" => 2 << 30, "" => 0,
       "9223372036854775807" => 2**63 - 1 }.each do |text, limit|
       assert_equal "#{limit}\n", run_ruby(script, env: { "RUBY_GC_MEMORY_LIMIT" => text }, options: %w[-w])
     end

@@ -91,7 +91,7 @@ class TestDocuments < Minitest::Test
   # ruby(1) names the values that gc/ accepts, and no other.
   def test_values_of_variables
     %w[seal sweep pressure].each do |mode|
-      names = MODULES[/#{mode}_mode_names\[.*?\] = \{(.*?)\};/m, 1].scan(/"([\w-]+)"/).flatten
+      names = MODULES[/#{mode}_mode_names\[[^\]]*\] = \{(.*?)\};/m, 1].scan(/"([\w-]+)"/).flatten
       entry = MAN[/^\.It Ev RUBY_GC_#{mode.upcase}\n(.*?)(?=^\.It|^\.El)/m, 1]
       assert_equal names.sort, entry.scan(/^\.Li ([\w-]+) [:.]/).flatten.uniq.sort, "values that ruby(1) has"
     end

@@ -258,6 +258,14 @@ class TestMemoryCommand < Minitest::Test
           assert_equal USAGE, command(proc, "--textfile", file, *arguments).last, arguments.inspect
           refute_path_exists file, arguments.inspect
         end
+        [["--textfile", file], ["--textfile=#{file}"]].each do |last|
+          File.write(file, "# HELP cowruby_server_up x\n")
+          assert_equal USAGE, command(proc, 100, "--svg", *last).last
+          refute_path_exists file, last.inspect
+        end
+        File.write(file, "node_load1 1\n")
+        assert_equal USAGE, command(proc, "--textfile", file, "other.prom").last
+        assert_path_exists file, "it is not ours"
         File.write(file, "cowruby_server_up 1\n")
         File.unlink(File.join(proc.root, "self/stat"))
         _, err, status = command(proc, 100, "--textfile", file)

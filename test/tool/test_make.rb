@@ -7,7 +7,7 @@ require_relative "helper"
 class TestMake < Minitest::Test
   include ToolTest
 
-  # What configure writes, in the order of its time stamps. It runs once: none of this holds the directory.
+  # What configure writes, in the order of its time stamps. It runs once.
   WRITTEN = %w[build/config.args config.status Makefile].freeze
 
   def setup

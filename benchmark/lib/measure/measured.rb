@@ -32,7 +32,8 @@ module CowBench
       end
     end
 
-    attr_reader :looks, :result, :wall
+    # +ended+: when the program had ended, by Clock; +wall+: seconds from its start to then.
+    attr_reader :looks, :result, :wall, :ended
 
     def pid
       @program.pid
@@ -86,7 +87,8 @@ module CowBench
         end
       end
       status = @program.wait([@deadline - Clock.now, LAST_WAIT].max)
-      @wall = Clock.now - @started
+      @ended = Clock.now
+      @wall = @ended - @started
       raise Failed, "#{@name}: ended with #{status || "no status"}: #{complaint}" unless status&.success?
     end
 

@@ -83,10 +83,16 @@ module CowRuby
         watch? || @options[:listen] ? 0 : INTERRUPTED
       ensure
         # Whoever reads the file would take it for what is now.
-        TextFile.drop(@options[:textfile]) if @options[:textfile] && !@settled
+        TextFile.drop(textfile) if textfile && !@settled
       end
 
       private
+
+      # Also where a mistake stands before it.
+      def textfile
+        @options[:textfile] || @arguments.each_cons(2).to_h["--textfile"] ||
+          @arguments.filter_map { |text| text[/\A--textfile=(.+)/m, 1] }.first
+      end
 
       def parser
         OptionParser.new(BANNER) do |options|

@@ -8,6 +8,8 @@ module CowRuby
     # Replaces a file, so that who reads it sees the old text or the new one and never a part.
     module TextFile
       MODE = 0o644
+      # How a file of ours for Prometheus begins.
+      OURS = /\A(?:# HELP )?cowruby_/.freeze
 
       # Raises Error, and leaves no other file behind.
       def self.write(path, text)
@@ -16,10 +18,10 @@ module CowRuby
         raise Error, "#{path} cannot be written: #{SystemCallError.new(nil, e.errno).message}"
       end
 
-      # Removes the file that write would replace, if there is one. Raises nothing.
+      # Removes the file that write would replace, if there is one of ours. Raises nothing.
       def self.drop(path)
         file = place(path)
-        remove(file) if File.file?(file)
+        remove(file) if File.file?(file) && File.binread(file, 40).to_s.match?(OURS)
       rescue Error, SystemCallError
         nil
       end
