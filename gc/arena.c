@@ -179,6 +179,7 @@ cow_arena_destroy(struct cow_arena_space *space, struct cow_arena *arena)
                    (committed - COW_ARENA_FIRST) << HEAP_PAGE_ALIGN_LOG);
         return;
     }
+    if (cow_arena_of((uintptr_t)space->freed) == arena) space->freed_bytes = 0;
     *link = next;
     if (next == NULL) space->last = link;
     if (space->open == arena) space->open = next;
@@ -250,6 +251,15 @@ cow_arena_is_open(const struct cow_arena *arena)
     return false;
 }
 
+/* Gives the memory of freed pages back to the system, if OS pages are no larger than heap pages. */
+static void
+cow_arena_give_back(struct cow_arena_space *space)
+{
+    if (space->freed_bytes > 0 && cow_os->page_size() <= COW_PAGE_SIZE)
+        cow_os_decommit(space->freed, space->freed_bytes);
+    space->freed_bytes = 0;
+}
+
 /* Allocates a heap page; with the VM lock. The contents of the page are undefined, its bitmaps are 0. Gives
  * NULL if the system has no memory. */
 static void *
@@ -257,6 +267,7 @@ cow_arena_alloc_page(struct cow_arena_space *space)
 {
     void *page;
 
+    cow_arena_give_back(space); /* before one of these is in use again */
     /* A heap of 64 GB has 512 arenas, and their fields compete for the same lines of the CPU's cache. */
     while (space->open && !cow_arena_is_open(space->open)) space->open = space->open->next;
     for (struct cow_arena *arena = space->open; arena; arena = arena->next) {
@@ -279,8 +290,9 @@ cow_arena_decommit_page(void *page)
     if (cow_os->page_size() <= COW_PAGE_SIZE) cow_os_decommit(page, COW_PAGE_SIZE);
 }
 
-/* Frees a heap page and decommits it; with the VM lock. If its arena has no other page in use, and is not the
- * last arena, releases the arena. */
+/* Frees a heap page; with the VM lock. Its memory goes back when a page is freed that is no neighbour, or
+ * cow_arena_give_back is called. If its arena has no other page in use, and is not the last arena, releases
+ * the arena. */
 static void
 cow_arena_free_page(struct cow_arena_space *space, void *page)
 {
@@ -294,8 +306,12 @@ cow_arena_free_page(struct cow_arena_space *space, void *page)
     arena->used--;
     if (group < arena->lowest) arena->lowest = group;
     cow_arena_open_group(space, arena, group);
-    cow_arena_decommit_page(page);
     cow_poison(page, COW_PAGE_SIZE);
+    if (space->freed_bytes == 0 || (char *)page != space->freed + space->freed_bytes) {
+        cow_arena_give_back(space);
+        space->freed = page;
+    }
+    space->freed_bytes += COW_PAGE_SIZE;
     if (arena->used == 0 && space->count > 1) cow_arena_destroy(space, arena);
 }
 
@@ -405,6 +421,13 @@ cow_arena_consistent(const struct cow_arena_space *space, FILE *out)
         heads += cow_arena_head_bytes(arena->pages);
         reserved += (arena->pages - COW_ARENA_FIRST) << HEAP_PAGE_ALIGN_LOG;
         committed += (arena->committed - COW_ARENA_FIRST) << HEAP_PAGE_ALIGN_LOG;
+    }
+    for (size_t at = 0; at < space->freed_bytes; at += COW_PAGE_SIZE) {
+        if (cow_arena_contains(space, (uintptr_t)space->freed + at)) {
+            fprintf(out, "cow_arena_space, .freed: expected free pages, found page %p, in use\n",
+                    (void *)(space->freed + at));
+            return false;
+        }
     }
     if (passed && space->open) {
         fprintf(out, "cow_arena_space, .open: expected one of the arenas, found %p\n", (void *)space->open);

@@ -32,11 +32,12 @@
  *
  * Entry points: cow_arena_of, cow_arena_contains, cow_arena_bitmap_of and cow_arena_descriptor for an
  * address; cow_arena_seal and cow_arena_unseal. In arena.c: cow_arena_alloc_page, cow_arena_free_page,
- * cow_arena_decommit_page, cow_arena_clear_kind, cow_arena_consistent.
+ * cow_arena_give_back, cow_arena_decommit_page, cow_arena_clear_kind, cow_arena_release_all,
+ * cow_arena_consistent.
  *
  * Who writes this memory after a fork: a full collection writes the mark bits of all pages; every collection
  * writes the bitmaps of open pages. A process that allocates or frees a page writes .free, .used, .lowest and
- * .committed, .open of the space, and the page's descriptor.
+ * .committed, .open and .freed of the space, and the page's descriptor.
  *
  * struct heap_page must be complete before this file is included: struct cow_arena holds one for each page.
  */
@@ -71,6 +72,7 @@
  *     bits in free are of pages in [COW_ARENA_FIRST, pages), and the bitmaps of those pages are 0
  *     allocated pages lie below committed
  *     free pages below committed are poisoned (poison.h)
+ *     pages whose memory has yet to go back (.freed of the space) are free
  */
 struct cow_arena {
     /* cowruby-memory finds arenas in another process by the sign, and reads the words up to .committed
@@ -119,6 +121,9 @@ struct cow_arena_space {
     size_t committed_bytes; /* of .reserved_bytes */
     size_t head_bytes;      /* of .committed_bytes, those in heads */
     size_t denied;          /* reservations that the system refused */
+    /* Memory of free pages, neighbours, that has yet to go back to the system: one call for all of them. */
+    char *freed;
+    size_t freed_bytes; /* 0: there is none */
     /* A bit for each possible arena. The program uses few OS pages of it. */
     uint64_t table[COW_ARENA_NUMBERS / 64];
 };

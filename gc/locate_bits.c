@@ -66,6 +66,13 @@ cow_locate_free_page(struct heap_page *page, void *body)
     cow_malloc_pages_free(&cow_locate_space.malloc_pages, cow_malloc_page_of(page), COW_LOCATE_SEARCHES);
 }
 
+/* Gives the memory of the pages back that were freed last. */
+static void
+cow_locate_give_back(void)
+{
+    if (!COW_LOCATE_MALLOCED) cow_arena_give_back(&cow_locate_space.arenas);
+}
+
 /* Gives a heap page's memory back to the system where it can. The page stays allocated; its contents are
  * undefined. */
 static void

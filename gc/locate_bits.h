@@ -26,8 +26,8 @@
  * Entry points: cow_locate_page, cow_locate_bitmap, cow_locate_slot and cow_object_bits for an object;
  * cow_locate_find_page for any address; cow_bit_test, cow_bit_set, cow_bit_clear and cow_bit_assign;
  * cow_object_marked, cow_object_mark, cow_object_unmark, cow_mark_if_unmarked. In locate_bits.c:
- * cow_locate_alloc_page and cow_locate_free_page, cow_locate_decommit_page, cow_clear_all_marks,
- * cow_locate_consistent.
+ * cow_locate_alloc_page, cow_locate_free_page and cow_locate_give_back, cow_locate_decommit_page,
+ * cow_clear_all_marks, cow_locate_consistent.
  *
  * Who writes this memory after a fork: see arena.h; where malloc gives the pages, malloc_pages.h.
  *

@@ -54,13 +54,20 @@ free_page(int i)
     pages[i] = pages[--count];
 }
 
+static void
+check(void)
+{
+    assert_true(cow_locate_consistent(stderr));
+}
+
 static int
 end(void **state)
 {
     while (count > 0) free_page(count - 1);
-    while (cow_locate_space.arenas.arenas) {
-        cow_arena_destroy(&cow_locate_space.arenas, cow_locate_space.arenas.arenas);
-    }
+    cow_locate_give_back();
+    check();
+    cow_arena_release_all(&cow_locate_space.arenas);
+    assert_int_equal(cow_locate_space.arenas.count, 0);
 #if COW_LOCATE_SEARCHES
     for (struct cow_search_table *table = cow_locate_space.search.table, *outgrown; table; table = outgrown) {
         outgrown = table->outgrown;
@@ -88,12 +95,6 @@ new_page(size_t slot_size)
         if ((int)i != page->hole) *(uintptr_t *)slot = cow_locate_slot_flag(body, slot);
     }
     return pages[count++] = page;
-}
-
-static void
-check(void)
-{
-    assert_true(cow_locate_consistent(stderr));
 }
 
 /* Finds the page of an address by looking at all pages. */

@@ -220,8 +220,70 @@ test_lowest_page_first(void **state)
     check();
     cow_arena_free_page(&space, second);
     check();
-    assert_int_equal(fake.decommits, 1);
+    assert_int_equal(fake.decommits, 0);
     assert_ptr_equal(new_page(), second);
+    assert_int_equal(fake.decommits, 1);
+    check();
+}
+
+/* Neighbours that are freed one after the other go back in one call, others each in one. */
+static void
+test_freed_neighbours_go_back_in_one_call(void **state)
+{
+    enum { PAGES = 64, OTHERS = 8 };
+    char *pages[PAGES], *kept = new_page();
+
+    for (int i = 0; i < PAGES; i++) memset(pages[i] = new_page(), 1, COW_PAGE_SIZE);
+    for (int i = 0; i < PAGES; i++) cow_arena_free_page(&space, pages[i]);
+    check();
+    assert_int_equal(fake.decommits, 0);
+    cow_arena_give_back(&space);
+    assert_int_equal(fake.decommits, 1);
+    cow_arena_give_back(&space);
+    assert_int_equal(fake.decommits, 1);
+    check();
+    for (int i = 0; i < PAGES; i++) {
+        assert_ptr_equal(new_page(), pages[i]);
+        for (int j = 0; j < COW_PAGE_SIZE; j += 512) assert_int_equal(pages[i][j], 0);
+    }
+    for (int i = 0; i < 2 * OTHERS; i += 2) cow_arena_free_page(&space, pages[i]);
+    assert_int_equal(fake.decommits, 1 + OTHERS - 1);
+    assert_ptr_equal(new_page(), pages[0]); /* what is in use again does not go back */
+    assert_int_equal(fake.decommits, 1 + OTHERS);
+    memset(pages[0], 1, COW_PAGE_SIZE);
+    cow_arena_give_back(&space);
+    assert_int_equal(pages[0][0], 1);
+    check();
+
+    /* an arena that is released takes them with it, unless the system refuses that */
+    for (size_t i = 0; i < COW_ARENA_PAGES; i++) new_page();
+    assert_int_equal(space.count, 2);
+    struct cow_arena *second = space.arenas->next;
+    const int before = (int)fake.decommits;
+    const size_t last = second->committed;
+    for (size_t i = COW_ARENA_FIRST; i < last && space.count == 2; i++) {
+        void *page = cow_arena_page_address(second, i);
+
+        if (cow_arena_contains(&space, (uintptr_t)page)) cow_arena_free_page(&space, page);
+    }
+    assert_int_equal(space.count, 1);
+    assert_int_equal(fake.decommits, before);
+    cow_arena_give_back(&space);
+    assert_int_equal(fake.decommits, before);
+    char *again = new_page();
+    assert_int_equal(space.count, 2);
+    fake.unmap_fails = true;
+    cow_arena_free_page(&space, again);
+    check();
+    cow_arena_give_back(&space);
+    assert_int_equal(fake.decommits, before + 1);
+    assert_true(cow_arena_contains(&space, (uintptr_t)kept));
+
+    /* where OS pages are larger than heap pages nothing goes back */
+    fake.page_size = 4 * COW_PAGE_SIZE;
+    cow_arena_free_page(&space, pages[4]);
+    cow_arena_give_back(&space);
+    assert_int_equal(fake.decommits, before + 1);
     check();
 }
 
@@ -359,6 +421,7 @@ test_freed_pages_are_clear(void **state)
     cow_arena_free_page(&space, page);
     check();
     assert_ptr_equal(new_page(), page);
+    assert_int_equal(page[7], 7);
 }
 
 static void
@@ -858,6 +921,7 @@ main(void)
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_group_bits),
         cmocka_unit_test_setup_teardown(test_lowest_page_first, begin, end),
+        cmocka_unit_test_setup_teardown(test_freed_neighbours_go_back_in_one_call, begin, end),
         cmocka_unit_test_setup_teardown(test_contains, begin, end),
         cmocka_unit_test_setup_teardown(test_bits, begin, end),
         cmocka_unit_test_setup_teardown(test_a_second_arena_and_its_end, begin, end),
