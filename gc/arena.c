@@ -423,9 +423,11 @@ cow_arena_consistent(const struct cow_arena_space *space, FILE *out)
         committed += (arena->committed - COW_ARENA_FIRST) << HEAP_PAGE_ALIGN_LOG;
     }
     for (size_t at = 0; at < space->freed_bytes; at += COW_PAGE_SIZE) {
-        if (cow_arena_contains(space, (uintptr_t)space->freed + at)) {
-            fprintf(out, "cow_arena_space, .freed: expected free pages, found page %p, in use\n",
-                    (void *)(space->freed + at));
+        const uintptr_t page = (uintptr_t)space->freed + at;
+        const size_t number = page >> COW_ARENA_LOG;
+
+        if (!(space->table[number / 64] >> number % 64 & 1) || cow_arena_contains(space, page)) {
+            fprintf(out, "cow_arena_space, .freed: expected free pages of arenas, found %p\n", (void *)page);
             return false;
         }
     }

@@ -50,7 +50,8 @@ kind_options() {
                  for argument; do
                      case $argument in XCFLAGS=*) printf '%s\n' "${argument#XCFLAGS=}" ;; esac
                  done | sed -e 's/ *-DCOW_LOCATE_BY=[A-Z_]*//' -e "s/'/'\\\\''/g")
-        echo "XCFLAGS='$others -DCOW_LOCATE_BY=COW_LOCATE_$(echo "$1" | tr '[:lower:]' '[:upper:]')'" ;;
+        printf "XCFLAGS='%s -DCOW_LOCATE_BY=COW_LOCATE_%s'\\n" "$others" \
+            "$(echo "$1" | tr '[:lower:]' '[:upper:]')" ;;
     esac
 }
 

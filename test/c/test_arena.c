@@ -911,7 +911,14 @@ test_faults_are_found(void **state)
     arena->made = space.made;
     check_finds(".made: expected less than");
     arena->made = 0;
+    space.freed_bytes = COW_PAGE_SIZE;
+    space.freed = cow_arena_page_address(arena, page);
+    check_finds("cow_arena_space, .freed: expected free pages");
+    space.freed = (char *)arena + 2 * COW_ARENA_SIZE;
+    check_finds("cow_arena_space, .freed: expected free pages");
+    space.freed = cow_arena_page_address(arena, page + 1);
     check();
+    space.freed_bytes = 0;
 }
 
 int

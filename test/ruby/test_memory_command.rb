@@ -258,7 +258,7 @@ class TestMemoryCommand < Minitest::Test
           assert_equal USAGE, command(proc, "--textfile", file, *arguments).last, arguments.inspect
           refute_path_exists file, arguments.inspect
         end
-        [["--textfile", file], ["--textfile=#{file}"]].each do |last|
+        [["--textfile", file], ["--textfile=#{file}"], ["--text", file], ["--t=#{file}"]].each do |last|
           File.write(file, "# HELP cowruby_server_up x\n")
           assert_equal USAGE, command(proc, 100, "--svg", *last).last
           refute_path_exists file, last.inspect

@@ -82,8 +82,8 @@ class TestConfigure < Minitest::Test
     assert_equal "XCFLAGS=' -DCOW_LOCATE_BY=COW_LOCATE_ALIGNOFF'", kind_options("alignoff", "--prefix=/opt/x")
     assert_equal "XCFLAGS='-DX -DY -DCOW_LOCATE_BY=COW_LOCATE_ALIGNOFF'",
                  kind_options("alignoff", "XCFLAGS=-DX -DY")
-    assert_equal "XCFLAGS='-DX='\\''a b'\\'' -DCOW_LOCATE_BY=COW_LOCATE_LINEAR'",
-                 kind_options("linear", "XCFLAGS=-DX='a b'")
+    assert_equal "XCFLAGS='-DX='\\''a\\tb'\\'' -DCOW_LOCATE_BY=COW_LOCATE_LINEAR'",
+                 kind_options("linear", "XCFLAGS=-DX='a\\tb'")
     assert_equal "XCFLAGS=' -DHEAP_PAGE_ALIGN_LOG=15 -DCOW_LOCATE_BY=COW_LOCATE_BINARY'",
                  kind_options("binary", "--with-heap-page-size=32", "--with-mark-locator=alignoff")
     [[{}, ["XCFLAGS=-DX"]], [{ "XCFLAGS" => "-DX" }, []]].each do |set, arguments|

@@ -88,10 +88,12 @@ module CowRuby
 
       private
 
-      # Also where a mistake stands before it.
+      # Also where a mistake stands before it, and where its name is cut short.
       def textfile
-        @options[:textfile] || @arguments.each_cons(2).to_h["--textfile"] ||
-          @arguments.filter_map { |text| text[/\A--textfile=(.+)/m, 1] }.first
+        @options[:textfile] || @arguments.each_with_index.filter_map do |text, i|
+          name, value = text.split("=", 2)
+          (value || @arguments[i + 1]) if name && name.size > 2 && "--textfile".start_with?(name)
+        end.first
       end
 
       def parser
