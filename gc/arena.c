@@ -251,12 +251,18 @@ cow_arena_is_open(const struct cow_arena *arena)
     return false;
 }
 
-/* Gives the memory of freed pages back to the system, if OS pages are no larger than heap pages. */
+/* Gives the memory of heap pages back to the system if OS pages are no larger than heap pages. */
+static void
+cow_arena_decommit(void *from, size_t size)
+{
+    if (cow_os->page_size() <= COW_PAGE_SIZE) cow_os_decommit(from, size);
+}
+
+/* Gives the memory of freed pages back. */
 static void
 cow_arena_give_back(struct cow_arena_space *space)
 {
-    if (space->freed_bytes > 0 && cow_os->page_size() <= COW_PAGE_SIZE)
-        cow_os_decommit(space->freed, space->freed_bytes);
+    if (space->freed_bytes > 0) cow_arena_decommit(space->freed, space->freed_bytes);
     space->freed_bytes = 0;
 }
 
@@ -281,13 +287,12 @@ cow_arena_alloc_page(struct cow_arena_space *space)
     return NULL;
 }
 
-/* Gives a heap page's memory back to the system if OS pages are no larger than heap pages. The page stays
- * allocated; its contents are undefined. */
+/* Gives a heap page's memory back. The page stays allocated; its contents are undefined. */
 static void
 cow_arena_decommit_page(void *page)
 {
     COW_ASSERT((uintptr_t)page % COW_PAGE_SIZE == 0);
-    if (cow_os->page_size() <= COW_PAGE_SIZE) cow_os_decommit(page, COW_PAGE_SIZE);
+    cow_arena_decommit(page, COW_PAGE_SIZE);
 }
 
 /* Frees a heap page; with the VM lock. Its memory goes back when a page is freed that is no neighbour, or

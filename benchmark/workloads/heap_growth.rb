@@ -1,8 +1,9 @@
 # frozen_string_literal: true
 # SPDX-License-Identifier: BSD-2-Clause
 
-# Makes objects until so many MB of slots are full and gives the CPU time of each million, then when it ends
-# by itself. Nothing is collected: what is measured is a heap that gets pages, and at the end gives them back.
+# Makes objects, so many at a time, until they fill so many MB of slots. Gives the CPU time of each such step,
+# and the time of its own last line: from there the observer measures how long the process takes to end.
+# Nothing is collected, so the heap only gets pages, and gives them back at the end.
 require_relative "workload"
 
 megabytes, step = ARGV.map(&:to_i)

@@ -75,7 +75,7 @@ class TestConfig < Minitest::Test
     RUBY
   end
 
-  # Values are converted where the block of another call of GC.config, or of a fork, may run.
+  # The method that converts a value may itself call GC.config, or fork.
   def test_conversions_that_call_config_and_fork
     run_ruby(IN_CHILD + <<~'RUBY')
       value = Object.new

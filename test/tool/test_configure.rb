@@ -167,8 +167,9 @@ class TestConfigure < Minitest::Test
       "--with-mark-locator=hash" => /hash: it is arena, alignoff, binary, linear or header/,
       "--without-mark-locator" => /no: it is arena/, "--with-mark-locator" => /yes: it is arena/,
       "--with-mark-locator=" => /: it is arena/, "--with-mark-locator=arena alignoff" => /: it is arena/,
-      "--with-heap-page-size=24" => /24: it is 16, 32 or 64/,
-      "--with-heap-page-size=64K" => /64K: it is 16/ }.each do |argument, message|
+      "--with-heap-page-size=24" => /24: it is 16, 32 or 64/, "--with-heap-page-size=8" => /8: it is 16/,
+      "--with-heap-page-size=16384" => /16384: it is 16/, "--with-heap-page-size=64K" => /64K: it is 16/,
+      "--with-heap-page-size=-1" => /-1: it is 16/ }.each do |argument, message|
       _, err, status = configure(argument)
       refute status.success?, argument
       assert_match message, err

@@ -83,7 +83,7 @@ module CowRuby
         watch? || @options[:listen] ? 0 : INTERRUPTED
       ensure
         # Whoever reads the file would take it for what is now.
-        TextFile.drop(textfile) if textfile && !@settled
+        TextFile.drop(textfile) if !@settled && textfile
       end
 
       private
